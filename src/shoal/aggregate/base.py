@@ -1,0 +1,39 @@
+"""What an aggregator and an outer optimiser are: many updates to one, and one update to a new state.
+
+In flow opened updates with integer weights, in seal order; out flow float32 values. Invariant: the result is
+the same bits on every machine: elementwise IEEE operations one at a time, in a fixed order, no library
+reductions; scalars are computed in float64 by Python and rounded once to float32.
+
+To add one: one file with a class like those here, and one line in `aggregate/__init__.py`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+
+from shoal.codec.base import Source
+
+Combine = Callable[[int, int, torch.Tensor, torch.Tensor], None]
+"""(start, stop, out, scratch): write the aggregate of values [start, stop) to `out`; both have that length."""
+
+
+class Aggregator(Protocol):
+    def begin(self, sources: Sequence[Source], weights: Sequence[int], numel: int) -> Combine:
+        """Look at the updates as a whole, then combine them range by range."""
+
+
+class OuterOptimizer(Protocol):
+    slots: tuple[str, ...]
+    """Names of the state vectors it keeps beside the parameters, each as long as they are."""
+
+    def step(self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor) -> None:
+        """Change `params` and `slots` in place by the aggregate, which may be overwritten."""
+
+
+def float32(value: float) -> float:
+    """Round once to float32, so that every device multiplies by the same number."""
+    return float(struct.unpack("<f", struct.pack("<f", value))[0])

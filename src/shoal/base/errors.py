@@ -1,0 +1,72 @@
+"""Every error a person can meet: a stable code, what happened, and what to do next.
+
+    ShoalError
+      code        stable, e.g. SH-JOIN-02; `docs/errors.md` explains each
+      cause       what happened, with the values found
+      next_step   what the person can do about it
+
+In flows what went wrong; out flows text for people and a code for tools. A peer's misbehaviour is not
+an error but data (`Refuse`, a rejection in a seal); these errors are for the person at this machine.
+"""
+
+from __future__ import annotations
+
+
+class ShoalError(Exception):
+    """A failure with a stable code, a cause and a next step."""
+
+    def __init__(self, code: str, cause: str, next_step: str) -> None:
+        if code not in CODES:
+            raise KeyError(f"unregistered error code {code}")
+        super().__init__(f"{code}: {cause} ({next_step})")
+        self.code = code
+        self.cause = cause
+        self.next_step = next_step
+
+
+class ChannelClosed(Exception):
+    """The other side of a channel is gone, or a request to a peer failed or timed out."""
+
+
+# One line each: the code's meaning, independent of a particular case. `docs/errors.md` is made from this.
+CODES: dict[str, str] = {
+    "SH-RECIPE-01": "the recipe cannot be read as YAML",
+    "SH-RECIPE-02": "a recipe field is missing, unknown or out of range",
+    "SH-RECIPE-03": "the recipe's pieces cannot be combined soundly",
+    "SH-DATA-01": "the dataset is unknown or cannot be read",
+    "SH-DATA-02": "the dataset is empty or too small for one batch",
+    "SH-DATA-03": "the dataset's content does not have the expected form",
+    "SH-MODEL-01": "the model cannot be built from the recipe",
+    "SH-TRAIN-01": "a training step gave a loss or gradient that is not a finite number",
+    "SH-CODEC-01": "a tensor cannot be encoded",
+    "SH-JOIN-01": "the ticket cannot be read",
+    "SH-JOIN-02": "the join token is wrong",
+    "SH-JOIN-03": "the join token has expired",
+    "SH-JOIN-04": "the ticket names a run this coordinator does not have",
+    "SH-JOIN-05": "the coordinator cannot be reached",
+    "SH-JOIN-06": "the other side speaks another version of the protocol",
+    "SH-JOIN-07": "the other side is not who the ticket says",
+    "SH-JOIN-08": "the run has ended",
+    "SH-JOIN-09": "the recipe needs code from the organiser, and this volunteer has not allowed it",
+    "SH-JOIN-10": "the volunteer's limits leave no room to take part",
+    "SH-KEY-01": "the key file is unreadable or open to others",
+    "SH-LOG-01": "an entry of the log was altered, is missing or out of order",
+    "SH-LOG-02": "the coordinator signed two different entries for one position",
+    "SH-LOG-03": "the log's head is not what the writer expected",
+    "SH-LOG-04": "the log store cannot be opened",
+    "SH-LOG-05": "replaying the log does not give the attested state",
+    "SH-BLOB-01": "a blob is missing and no peer has it",
+    "SH-BLOB-02": "a blob on disk is corrupt",
+    "SH-DISK-01": "the disk is full",
+    "SH-DISK-02": "a file cannot be read or written",
+    "SH-SERVE-01": "the port is taken",
+    "SH-SERVE-02": "the address is not one of this machine's",
+    "SH-API-01": "the request lacks a valid bearer token",
+    "SH-API-02": "no such run",
+    "SH-API-03": "the request's body is not valid",
+    "SH-API-04": "the coordinator's HTTP address does not answer",
+    "SH-WIRE-01": "a frame is too large, garbled or of an unknown type",
+    "SH-RUN-01": "the run is not in a state that allows this",
+    "SH-DEVICE-01": "the requested device is not usable",
+    "SH-SIM-01": "a simulated seed broke an invariant",
+}

@@ -1,0 +1,114 @@
+"""Do the nodes agree on the state? Counts signed attestations, position by position.
+
+In flow attestations; out flow verdicts: agreed (by a majority of the live), dissenters, or no majority
+possible. Invariant: only `folded` words count, one per node and position, and the first word stands.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from shoal.base.ids import BlobId, NodeId
+from shoal.runlog.chain import BadEntry
+from shoal.runlog.entries import Attestation
+from shoal.runlog.view import RunView
+from shoal.wire.signed import Signed
+
+POSITIONS_KEPT = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    state: str
+    snapshot: BlobId | None
+    holders: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    agreed: str | None
+    """The majority's state hash; None if there can be no majority."""
+    news: tuple[Signed, ...] = ()
+    """Words not yet in the log."""
+    dissenters: tuple[NodeId, ...] = ()
+    snapshot: BlobId | None = None
+    holders: tuple[NodeId, ...] = ()
+
+
+class Attesting:
+    def __init__(self, view: RunView) -> None:
+        self._view = view
+        self._words: dict[int, dict[NodeId, tuple[Attestation, Signed]]] = {}
+        self._logged: dict[int, set[NodeId]] = {}
+        self._asked: set[int] = set()
+
+    def heard(self, node: NodeId, signed: Signed) -> Attestation | None:
+        """Take a node's word, or None if it is not its own, not of this log, or about a state that was undone."""
+        try:
+            attestation = self._view.open_attestation(signed)
+        except BadEntry:
+            return None
+        at = attestation.at.position
+        if attestation.node != node or not self._view.stands(at):
+            return None
+        if attestation.how == "folded":
+            self._words.setdefault(at, {})[node] = (attestation, signed)
+        for old in sorted(self._words)[:-POSITIONS_KEPT]:
+            del self._words[old]
+        return attestation
+
+    def judge(self, at: int, live: frozenset[NodeId]) -> Verdict | None:
+        """What the words about a position amount to; None while it is open or nothing is new."""
+        words = self._words.get(at, {})
+        counts = Counter(word.state for word, _ in words.values())
+        voters = len(live | frozenset(words))
+        best, votes = max(counts.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+        if votes * 2 <= voters:
+            return Verdict(agreed=None) if words and len(words) >= voters else None
+        news = tuple(signed for _, (_, signed) in sorted(self._unlogged(at).items()))
+        self._logged.setdefault(at, set()).update(words)
+        agreement = self.agreed_at(at)
+        return Verdict(
+            agreed=best,
+            news=news,
+            dissenters=tuple(sorted(node for node, (word, _) in words.items() if word.state != best)),
+            snapshot=agreement.snapshot if agreement else None,
+            holders=agreement.holders if agreement else (),
+        )
+
+    def _unlogged(self, at: int) -> dict[NodeId, tuple[Attestation, Signed]]:
+        logged = self._logged.get(at, set()) | set(self._view.attested.get(at, {}))
+        return {node: word for node, word in self._words[at].items() if node not in logged}
+
+    def agreed_at(self, at: int) -> Agreement | None:
+        """The majority's state at a position, by the words heard since this start."""
+        words = self._words.get(at, {})
+        counts = Counter(word.state for word, _ in words.values())
+        if not counts:
+            return None
+        best = max(counts.items(), key=lambda item: (item[1], item[0]))[0]
+        same = [word for word, _ in words.values() if word.state == best]
+        snapshot = next((word.snapshot for word in same if word.snapshot), None)
+        holders = tuple(sorted(word.node for word in same if snapshot and word.snapshot == snapshot))
+        return Agreement(best, snapshot, holders)
+
+    def last_agreed(self) -> int:
+        """The latest standing position whose state a majority of its attesters shares in the log, else 0."""
+        for step in reversed(self._view.path):
+            words = self._view.attested.get(step.position, {})
+            counts = Counter(word.state for word in words.values())
+            if counts and max(counts.values()) * 2 > len(words):
+                return step.position
+        return 0
+
+    def wants_snapshot(self, at: int) -> bool:
+        """True once for each position that has a snapshot to fetch and is not saved yet."""
+        saved = any(snapshot.at == at for snapshot in self._view.snapshots)
+        if saved or at in self._asked:
+            return False
+        self._asked.add(at)
+        return True
+
+    def snapshot_failed(self, at: int) -> None:
+        self._asked.discard(at)

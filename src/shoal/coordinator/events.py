@@ -1,0 +1,137 @@
+"""What the coordinator's machine hears and what it wants done: plain values, no behaviour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.base.ids import BlobId, NodeId
+from shoal.wire.messages import Message, Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """Now: on the process's own forward-going clock, and by the calendar."""
+
+    now: float
+    wall_ms: int
+
+
+# --- events ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """A node proved its key and was admitted; its channel is open."""
+
+    node: NodeId
+    public: bytes
+    name: str
+    address: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    node: NodeId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A node's channel broke."""
+
+    node: NodeId
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobFetched:
+    """The coordinator itself has (or could not get) a blob it asked for."""
+
+    at: int
+    blob: BlobId
+    size_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RewindAsked:
+    to: int
+    reason: str
+
+
+Event = Arrived | Said | Lost | Ticked | BlobFetched | StopAsked | RewindAsked
+
+# --- effects, to be carried out in order ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Make an entry durable. Everything after it in the list waits for that."""
+
+    position: int
+    encoded: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    key: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    node: NodeId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class SendEntries:
+    """Send a page of the log from `start`."""
+
+    node: NodeId
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send to every connected node."""
+
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class FetchBlob:
+    """Bring a blob here, then report `BlobFetched`."""
+
+    at: int
+    blob: BlobId
+    size_bytes: int | None
+    holders: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    node: NodeId
+    refuse: Refuse
+
+
+@dataclass(frozen=True, slots=True)
+class Prune:
+    """Blobs that nobody needs any more may go."""
+
+
+Effect = Append | Keep | Drop | Send | SendEntries | Tell | FetchBlob | Dismiss | Prune

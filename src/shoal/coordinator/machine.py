@@ -1,0 +1,319 @@
+"""The coordinator's logic for one run: a pure machine, `step(instant, event) -> effects`.
+
+In flow what nodes say and the passing of time; out flow entries to append, messages to send and blobs to
+fetch, in order. Invariant: nothing is said to anybody before the entry or claim it rests on is durable, since
+effects are carried out in order and every entry goes through `RunView.apply`, the check everyone else makes.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.coordinator.attesting import Attesting
+from shoal.coordinator.claims import Claims
+from shoal.coordinator.events import (
+    Append,
+    Arrived,
+    BlobFetched,
+    Dismiss,
+    Drop,
+    Effect,
+    Event,
+    FetchBlob,
+    Instant,
+    Lost,
+    Prune,
+    RewindAsked,
+    Said,
+    Send,
+    SendEntries,
+    StopAsked,
+    Tell,
+    Ticked,
+)
+from shoal.coordinator.seats import Seats
+from shoal.runlog.chain import BadEntry, make_link
+from shoal.runlog.entries import (
+    Attestations,
+    Body,
+    Joined,
+    Left,
+    Plan,
+    Rewind,
+    Seal,
+    Snapshot,
+    Stopped,
+)
+from shoal.runlog.view import RunView
+from shoal.strategy.planning import budget_spent, make_plan
+from shoal.strategy.recipe import Recipe
+from shoal.strategy.seal_rules import Close, Replan, RoundNow
+from shoal.wire.identity import Identity
+from shoal.wire.messages import (
+    Attest,
+    Beat,
+    Entries,
+    Goodbye,
+    Heartbeat,
+    NeedEntries,
+    Offer,
+    Peers,
+    Rebuild,
+    Refuse,
+    Stuck,
+    Welcome,
+)
+
+PATIENCE_LEASES = 3
+"""A sealed update that the coordinator cannot get for so many leases is undone by a rewind."""
+
+
+class CoordinatorMachine:
+    """One run's sequencer. Build it with the view of its log and the claims kept at the last stop."""
+
+    def __init__(
+        self,
+        *,
+        identity: Identity,
+        view: RunView,
+        recipe: Recipe,
+        kept: dict[str, bytes],
+        own_address: str,
+        instant: Instant,
+    ) -> None:
+        self.view = view
+        self.recipe = recipe
+        self.seats = Seats(recipe.membership)
+        self.waiting_for = "nodes to join"
+        """In words, what the run is waiting for now."""
+        self._identity = identity
+        self._term = view.term + 1
+        self._own_address = own_address
+        self._rule = recipe.strategy.seal_rule()
+        self._claims = Claims(view, recipe.storage.receipts, kept)
+        self._attesting = Attesting(view)
+        self._opened_at = instant.now
+        self._effects: list[Effect] = []
+        self._instant = instant
+        for node in view.planned:
+            self.seats.expect(node, instant.now)
+
+    @property
+    def run(self) -> RunId:
+        return self.view.run
+
+    @property
+    def finished(self) -> bool:
+        """Stopped, with the final state saved."""
+        return self.view.stopped is not None and self.view.best_start().at == self.view.at
+
+    def step(self, instant: Instant, event: Event) -> list[Effect]:
+        """Take one event; what must be done about it, in order."""
+        self._instant = instant
+        self._effects = []
+        match event:
+            case Arrived():
+                self._arrived(event)
+            case Said():
+                self._said(event.node, event.message)
+            case Lost():
+                self.seats.lost(event.node, instant.now)
+            case BlobFetched():
+                self._blob_fetched(event)
+            case StopAsked():
+                if self.view.stopped is None:
+                    self._append(Stopped(reason=event.reason))
+            case RewindAsked():
+                self._rewind(event.to, event.reason)
+            case Ticked():
+                pass
+        self._advance()
+        return self._effects
+
+    # --- nodes come, speak and go ----------------------------------------------------------------------
+
+    def _arrived(self, event: Arrived) -> None:
+        member = self.view.members.get(event.node)
+        if member is None or not member.present:
+            if self.view.stopped is not None and member is None:
+                self._effects.append(Dismiss(event.node, _ended(self.view.stopped)))
+                return
+            if self.view.stopped is None:
+                self._append(Joined(node=event.node, public=event.public, name=event.name))
+        self.seats.arrived(event.node, event.name, event.address, self._instant.now)
+        welcome = Welcome(
+            run=self.run, heartbeat_s=self.recipe.membership.heartbeat_s, length=self.view.length
+        )
+        self._effects.append(Send(event.node, welcome))
+        self._effects.append(SendEntries(event.node, event.length))
+        self._tell_peers()
+
+    def _said(self, node: NodeId, message: msgspec.Struct) -> None:
+        if not self.seats.heard(node, self._instant.now):
+            return
+        match message:
+            case Heartbeat():
+                self.seats.beat(node, message)
+                self._effects.append(Send(node, Beat(length=self.view.length)))
+            case NeedEntries():
+                self._effects.append(SendEntries(node, message.start))
+            case Offer():
+                self._effects += self._claims.offered(node, message)
+            case Attest():
+                self._attested(node, message)
+            case Stuck():
+                self._stuck(message)
+            case Goodbye():
+                self._goodbye(node, message.reason)
+
+    def _goodbye(self, node: NodeId, reason: str) -> None:
+        self.seats.left(node)
+        if self.view.stopped is None and self.view.members[node].present:
+            self._append(Left(node=node, reason=reason[:200]))
+        self._tell_peers()
+
+    def _tell_peers(self) -> None:
+        peers = self.seats.addresses(self._identity.node, self._own_address)
+        self._effects.append(Tell(Peers(peers=peers)))
+
+    # --- attestations, snapshots, trouble ----------------------------------------------------------------
+
+    def _attested(self, node: NodeId, message: Attest) -> None:
+        attestation = self._attesting.heard(node, message.attestation)
+        if attestation is None:
+            return
+        self.seats.reached(node, attestation.at.position)
+        at = attestation.at.position
+        verdict = self._attesting.judge(at, self.seats.live(self._instant.now))
+        if verdict is None:
+            return
+        if verdict.agreed is None:
+            self._rewind(self._attesting.last_agreed(), f"no majority agrees on the state at {at}")
+            return
+        if verdict.news:
+            self._append(Attestations(items=verdict.news))
+        for dissenter in verdict.dissenters:
+            self._effects.append(Send(dissenter, Rebuild(at=at)))
+        if verdict.snapshot is not None and self._attesting.wants_snapshot(at):
+            self._effects.append(FetchBlob(at, verdict.snapshot, None, verdict.holders))
+
+    def _blob_fetched(self, event: BlobFetched) -> None:
+        agreed = self._attesting.agreed_at(event.at)
+        if agreed is not None and agreed.snapshot == event.blob:
+            self._save_snapshot(event, agreed.state, agreed.holders)
+            return
+        if event.size_bytes is None and self.view.index_of(event.at) is not None:
+            index = self.view.index_of(event.at) or 0
+            before = self.view.path[index - 1].position if index else 0
+            self._rewind(before, f"nobody has update {event.blob[:12]} of the seal at {event.at} any more")
+
+    def _save_snapshot(self, event: BlobFetched, state: str, holders: tuple[NodeId, ...]) -> None:
+        if event.size_bytes is None:
+            self._attesting.snapshot_failed(event.at)
+            return
+        known = any(saved.at == event.at for saved in self.view.snapshots)
+        if known or not self.view.stands(event.at):
+            return
+        snapshot = Snapshot(
+            at=event.at, state=state, blob=event.blob, size_bytes=event.size_bytes, holders=holders
+        )
+        self._append(snapshot)
+        self._effects.append(Prune())
+
+    def _stuck(self, message: Stuck) -> None:
+        patience_s = PATIENCE_LEASES * self.recipe.membership.lease_s
+        index = self.view.index_of(message.at)
+        if index is None or message.seconds < patience_s:
+            return
+        for update in self.view.path[index].updates:
+            if update.claim.blob == message.blob:
+                holders = (*update.holders, update.claim.node)
+                fetch = FetchBlob(message.at, message.blob, update.claim.size_bytes, holders)
+                self._effects.append(fetch)
+
+    def _rewind(self, to: int, reason: str) -> None:
+        if self.view.stopped is None and self.view.stands(to) and to != self.view.at:
+            self._claims.void(f"the run was rewound: {reason}")
+            self._append(Rewind(to=to, reason=reason[:200]))
+
+    # --- rounds ------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Seal, plan or stop, if the time has come."""
+        if self.view.stopped is not None:
+            self.waiting_for = "nothing: the run is over" if self.finished else "the final state to be saved"
+            return
+        if self.view.plan is not None:
+            self._decide_round()
+        if self.view.plan is None:
+            spent = budget_spent(self.recipe, self.view, self._instant.wall_ms)
+            if spent:
+                self._append(Stopped(reason=spent))
+            else:
+                self._open_round("")
+
+    def _decide_round(self) -> None:
+        planned = frozenset(self.view.planned)
+        decision = self._rule.decide(
+            RoundNow(
+                now=self._instant.now,
+                opened_at=self._opened_at,
+                live=planned & self.seats.live(self._instant.now),
+                planned=planned,
+                claimed=self._claims.nodes(),
+            )
+        )
+        self.waiting_for = decision.reason
+        if isinstance(decision, Close):
+            self._seal(decision.reason)
+        elif isinstance(decision, Replan):
+            self._open_round(f"again: {decision.reason}")
+
+    def _seal(self, reason: str) -> None:
+        plan = self.view.plan
+        if plan is None:
+            return
+        accepted, rejected = self._claims.settle()
+        seal = Seal(
+            round=self.view.round,
+            fragments=plan.fragments,
+            accepted=accepted,
+            rejected=rejected,
+            reason=reason,
+        )
+        self._append(seal)
+        self._effects += [Drop(key) for key in self._claims.settled()]
+
+    def _open_round(self, why: str) -> None:
+        ready = self.seats.ready(self._instant.now, self.view)
+        missing = self.recipe.membership.min_nodes - len(ready) if self.view.round == 0 else 1 - len(ready)
+        if missing > 0:
+            self.waiting_for = f"{missing} more ready node{'s' if missing > 1 else ''} to begin a round"
+            self._opened_at = self._instant.now
+            return
+        plan: Plan = make_plan(self.recipe, self.view, ready, why)
+        self._append(plan)
+        self._opened_at = self._instant.now
+        self.waiting_for = f"0 of {len(ready)} updates"
+
+    def _append(self, body: Body) -> None:
+        try:
+            link = make_link(
+                self._identity, self.run, self.view.head, self._term, self._instant.wall_ms, body
+            )
+            self.view.apply(link)
+        except BadEntry as error:
+            raise AssertionError(f"the coordinator made an entry that {error}") from error
+        self._effects.append(Append(link.entry.position, link.encoded))
+        self._effects.append(Tell(Entries(items=(link.encoded,))))
+
+    def needed_blobs(self) -> set[BlobId]:
+        """What the coordinator's own store must keep."""
+        return self.view.needed_blobs() | self._claims.blobs()
+
+
+def _ended(reason: str) -> Refuse:
+    return Refuse(
+        code="SH-JOIN-08", cause=f"the run has ended: {reason}", next_step="ask the organiser for another run"
+    )

@@ -1,0 +1,81 @@
+"""Who is here now: connections, leases, and how far each node has come. Nothing of this is in the log.
+
+In flow arrivals, heartbeats and losses with the time; out flow the live, the ready and their addresses.
+Invariant: a node is live until its lease runs out, and a broken connection only shortens the lease.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.base.ids import NodeId
+from shoal.runlog.view import RunView
+from shoal.strategy.recipe import Membership
+from shoal.wire.messages import Heartbeat, PeerAddress
+
+
+@dataclass(slots=True)
+class Seat:
+    node: NodeId
+    name: str
+    address: str
+    lease_until: float
+    connected: bool = True
+    at: int = -1
+    last_beat: Heartbeat | None = None
+
+
+class Seats:
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self.by_node: dict[NodeId, Seat] = {}
+
+    def expect(self, node: NodeId, now: float) -> None:
+        """After a restart: a planned member gets one lease to come back."""
+        seat = Seat(node, "", "", now + self._membership.lease_s, connected=False)
+        self.by_node[node] = seat
+
+    def arrived(self, node: NodeId, name: str, address: str, now: float) -> None:
+        old = self.by_node.get(node)
+        at = old.at if old else -1
+        self.by_node[node] = Seat(node, name, address, now + self._membership.lease_s, at=at)
+
+    def heard(self, node: NodeId, now: float) -> bool:
+        """Renew the lease. False if this node has no seat."""
+        seat = self.by_node.get(node)
+        if seat is None or not seat.connected:
+            return False
+        seat.lease_until = now + self._membership.lease_s
+        return True
+
+    def beat(self, node: NodeId, message: Heartbeat) -> None:
+        self.by_node[node].last_beat = message
+        self.by_node[node].at = message.at
+
+    def reached(self, node: NodeId, at: int) -> None:
+        seat = self.by_node[node]
+        seat.at = max(seat.at, at)
+
+    def lost(self, node: NodeId, now: float) -> None:
+        seat = self.by_node.get(node)
+        if seat is not None:
+            seat.connected = False
+            seat.lease_until = min(seat.lease_until, now + self._membership.reconnect_s)
+
+    def left(self, node: NodeId) -> None:
+        self.by_node.pop(node, None)
+
+    def live(self, now: float) -> frozenset[NodeId]:
+        return frozenset(seat.node for seat in self.by_node.values() if seat.lease_until > now)
+
+    def ready(self, now: float, view: RunView) -> list[NodeId]:
+        """Connected live nodes that have the current state or are folding the last seal, sorted."""
+        good = {view.at, view.path[-2].position if len(view.path) > 1 else 0}
+        seats = self.by_node.values()
+        return sorted(s.node for s in seats if s.connected and s.lease_until > now and s.at in good)
+
+    def addresses(self, coordinator: NodeId, own_address: str) -> tuple[PeerAddress, ...]:
+        """Everyone who can be reached for blobs, the coordinator last."""
+        reachable = sorted((s.node, s.address) for s in self.by_node.values() if s.connected and s.address)
+        peers = [PeerAddress(node, address) for node, address in reachable]
+        return (*peers, PeerAddress(coordinator, own_address))

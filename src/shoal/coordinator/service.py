@@ -1,0 +1,337 @@
+"""The coordinator's service: channels in, machine, effects out, for every run it has.
+
+In flow control channels and blob requests; out flow log entries and messages. Invariant: one task takes one
+event at a time and carries out its effects in order, so a message never overtakes the entry it rests on;
+a node that reads too slowly is cut off, never waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass, field
+
+import msgspec
+
+from shoal.base.disk import SubDisk
+from shoal.base.errors import ChannelClosed, ShoalError
+from shoal.base.host import Channel, Host, Peer
+from shoal.base.ids import NodeId, RunId
+from shoal.base.logstore import LogStore
+from shoal.coordinator.admission import JoinToken, clean_name, judge, node_of, wrong_run
+from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
+from shoal.coordinator.events import (
+    Append,
+    Arrived,
+    BlobFetched,
+    Dismiss,
+    Drop,
+    Effect,
+    Event,
+    FetchBlob,
+    Instant,
+    Keep,
+    Lost,
+    Prune,
+    Said,
+    Send,
+    SendEntries,
+    Tell,
+    Ticked,
+)
+from shoal.coordinator.machine import CoordinatorMachine
+from shoal.replica.blobs import BlobStore
+from shoal.replica.serving import ResourcesByRun, RunResources
+from shoal.replica.swarm import Swarm
+from shoal.runlog.view import verify_log
+from shoal.strategy.recipe import parse_recipe
+from shoal.wire.identity import Identity
+from shoal.wire.messages import (
+    PROTOCOL,
+    Challenge,
+    Entries,
+    Hello,
+    Message,
+    PleasePush,
+    Refuse,
+    decode,
+    encode,
+)
+
+TOKEN_PREFIX = "token."  # noqa: S105 (a key's prefix, no secret)
+HANDSHAKE_S = 15.0
+REQUEST_TIMEOUT_S = 60.0
+PAGE_ENTRIES, PAGE_BYTES = 256, 1 << 20
+MAX_QUEUED = 1024
+
+
+@dataclass(slots=True)
+class Connection:
+    """A seated node's channel, with a bounded queue in front of it."""
+
+    channel: Channel
+    queue: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MAX_QUEUED))
+
+
+@dataclass(slots=True)
+class Run:
+    """One run in service."""
+
+    machine: CoordinatorMachine
+    blobs: BlobStore
+    swarm: Swarm
+    tokens: tuple[JoinToken, ...]
+    connections: dict[NodeId, Connection] = field(default_factory=dict)
+    fetching: set[str] = field(default_factory=set)
+
+
+class CoordinatorService:
+    """Start it with `serve()` in a task; `ready` is set once it listens."""
+
+    def __init__(self, host: Host, identity: Identity, store: LogStore) -> None:
+        self.host = host
+        self.identity = identity
+        self.store = store
+        self.runs: dict[RunId, Run] = {}
+        self.ready = asyncio.Event()
+        self.changed = asyncio.Event()
+        """Set after every event that changed something; for those who show it."""
+        self.address = ""
+        self._resources = ResourcesByRun()
+        self._blob_address = ""
+        self._events: asyncio.Queue[tuple[RunId, Event]] = asyncio.Queue(MAX_QUEUED)
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def serve(self) -> None:
+        """Run until cancelled. Raises `ShoalError` if it cannot start or a log does not hold."""
+        self._blob_address = await self.host.offer(self._resources)
+        for run in await self.host.work(self.store.runs):
+            await self.open_run(run)
+        self.address = await self.host.listen(self._serve_channel)
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            tasks.create_task(self._tick(), name="coordinator ticks")
+            self.ready.set()
+            while True:
+                run, event = await self._events.get()
+                if run in self.runs:
+                    await self._take(self.runs[run], event)
+
+    async def open_run(self, run: RunId) -> Run:
+        """Take a run from the store into service, having checked its whole log."""
+        entries = await self.host.work(lambda: list(self.store.read(run)))
+        view, finding = verify_log(entries, run)
+        if finding is not None or view.genesis is None:
+            what = f"entry {finding.position} {finding.what}" if finding else "the log is empty"
+            raise ShoalError(
+                "SH-LOG-01",
+                f"run {run[:12]}: {what}",
+                "restore the store from a copy; `shoal log verify` shows where it breaks",
+            )
+        kept = await self.host.work(lambda: self.store.kept(run, CLAIM_PREFIX))
+        tokens = await self.host.work(lambda: self.store.kept(run, TOKEN_PREFIX))
+        blobs = self.blob_store(run)
+        machine = CoordinatorMachine(
+            identity=self.identity,
+            view=view,
+            recipe=parse_recipe(view.genesis.recipe, environment={}),
+            kept=kept,
+            own_address=self._blob_address,
+            instant=self._instant(),
+        )
+        self.runs[run] = Run(
+            machine=machine,
+            blobs=blobs,
+            swarm=Swarm(self.host, blobs, run, timeout_s=REQUEST_TIMEOUT_S),
+            tokens=tuple(msgspec.msgpack.decode(value, type=JoinToken) for value in tokens.values()),
+        )
+        self._resources.runs[run] = RunResources(
+            run=run,
+            identity=self.identity,
+            blobs=blobs,
+            read_entry=lambda position: next(self.store.read(run, position, position + 1), None),
+            is_member=lambda node: node in view.members,
+            quota_bytes=machine.recipe.storage.quota_bytes,
+        )
+        return self.runs[run]
+
+    def blob_store(self, run: RunId) -> BlobStore:
+        return BlobStore(SubDisk(self.host.disk, f"runs/{run}"), self.host.reached)
+
+    async def post(self, run: RunId, event: Event) -> None:
+        """Hand an event to a run, after those already waiting."""
+        await self._events.put((run, event))
+
+    # --- channels ----------------------------------------------------------------------------------------
+
+    async def _serve_channel(self, channel: Channel) -> None:
+        """One node's connection, from challenge to loss."""
+        admitted = await self._admit(channel)
+        if admitted is None:
+            await channel.close()
+            return
+        run_id, hello = admitted
+        node, run = node_of(hello), self.runs[run_id]
+        connection = Connection(channel)
+        old = run.connections.get(node)
+        run.connections[node] = connection
+        if old is not None:
+            await old.channel.close()
+        arrived = Arrived(
+            node=node,
+            public=hello.public,
+            name=clean_name(hello.name),
+            address=hello.address[:200],
+            length=max(0, hello.length),
+        )
+        await self.post(run_id, arrived)
+        writer = asyncio.get_running_loop().create_task(_write(connection), name=f"write to {node[:8]}")
+        try:
+            while True:
+                await self.post(run_id, Said(node, decode(await channel.recv())))
+        except (ChannelClosed, ShoalError):
+            pass
+        writer.cancel()
+        await channel.close()
+        if run.connections.get(node) is connection:
+            del run.connections[node]
+            await self.post(run_id, Lost(node))
+
+    async def _admit(self, channel: Channel) -> tuple[RunId, Hello] | None:
+        nonce = self.host.random.randbytes(32)
+        challenge = Challenge(protocol=PROTOCOL, coordinator=self.identity.node, nonce=nonce)
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                await channel.send(encode(challenge))
+                hello = decode(await channel.recv())
+                if not isinstance(hello, Hello):
+                    return None
+                refuse = self._judge(hello, nonce)
+                if refuse is not None:
+                    await channel.send(encode(refuse))
+                    return None
+        except ShoalError as error:
+            with contextlib.suppress(ChannelClosed):
+                refuse = Refuse(code=error.code, cause=error.cause, next_step=error.next_step)
+                await channel.send(encode(refuse))
+            return None
+        except (ChannelClosed, TimeoutError):
+            return None
+        return hello.run, hello
+
+    def _judge(self, hello: Hello, nonce: bytes) -> Refuse | None:
+        run = self.runs.get(hello.run)
+        if run is None:
+            return wrong_run(hello.run)
+        return judge(
+            hello,
+            nonce=nonce,
+            run=hello.run,
+            coordinator=self.identity.node,
+            tokens=run.tokens,
+            wall_ms=self.host.clock.wall_ms(),
+        )
+
+    # --- events and effects ------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        while True:
+            periods = [run.machine.recipe.membership.heartbeat_s / 4 for run in self.runs.values()]
+            await self.host.clock.sleep(min([0.5, *periods]))
+            for run in list(self.runs):
+                await self.post(run, Ticked())
+
+    def _instant(self) -> Instant:
+        return Instant(self.host.clock.now(), self.host.clock.wall_ms())
+
+    async def _take(self, run: Run, event: Event) -> None:
+        for effect in run.machine.step(self._instant(), event):
+            await self._carry_out(run, effect)
+        self.changed.set()
+
+    async def _carry_out(self, run: Run, effect: Effect) -> None:
+        name = run.machine.run
+        match effect:
+            case Append():
+                self.host.reached("coordinator.before-append")
+                await self.host.work(lambda: self.store.append(name, effect.position, effect.encoded))
+                self.host.reached("coordinator.after-append")
+            case Keep():
+                await self.host.work(lambda: self.store.keep(name, effect.key, effect.value))
+                self.host.reached("coordinator.after-keep")
+            case Drop():
+                await self.host.work(lambda: self.store.drop(name, effect.key))
+            case Send():
+                self._send(run, effect.node, effect.message)
+            case Tell():
+                for node in list(run.connections):
+                    self._send(run, node, effect.message)
+            case SendEntries():
+                await self._send_entries(run, effect)
+            case Dismiss():
+                self._send(run, effect.node, effect.refuse)
+            case FetchBlob():
+                self._fetch(run, effect)
+            case Prune():
+                await self.host.work(lambda: run.blobs.prune(run.machine.needed_blobs()))
+
+    def _send(self, run: Run, node: NodeId, message: Message) -> None:
+        connection = run.connections.get(node)
+        if connection is None:
+            return
+        try:
+            connection.queue.put_nowait(encode(message))
+        except asyncio.QueueFull:
+            # A node that does not read would make this queue grow for ever: it may reconnect and catch up.
+            run.connections.pop(node)
+            self._spawn(connection.channel.close(), f"cut off {node[:8]}")
+            self._spawn(self.post(run.machine.run, Lost(node)), f"lost {node[:8]}")
+
+    async def _send_entries(self, run: Run, effect: SendEntries) -> None:
+        name = run.machine.run
+        stop = effect.start + PAGE_ENTRIES
+        entries = await self.host.work(lambda: list(self.store.read(name, effect.start, stop)))
+        page: list[bytes] = []
+        for entry in entries:
+            if page and sum(map(len, page)) + len(entry) > PAGE_BYTES:
+                break
+            page.append(entry)
+        if page:
+            self._send(run, effect.node, Entries(items=tuple(page)))
+
+    def _fetch(self, run: Run, effect: FetchBlob) -> None:
+        if effect.blob not in run.fetching:
+            run.fetching.add(effect.blob)
+            self._spawn(self._fetch_blob(run, effect), f"fetch {effect.blob[:8]}")
+
+    async def _fetch_blob(self, run: Run, effect: FetchBlob) -> None:
+        seats = run.machine.seats.by_node
+        held = [Peer(node=n, address=seats[n].address) for n in effect.holders if n in seats]
+        others = [
+            Peer(node=s.node, address=s.address) for s in seats.values() if s.node not in effect.holders
+        ]
+        peers = [peer for peer in [*held, *others] if peer.address]
+        await run.swarm.fetch(effect.blob, effect.size_bytes, peers)
+        hidden = [n for n in effect.holders if n in seats and not seats[n].address]
+        if not run.blobs.has(effect.blob) and hidden:
+            self._send(run, hidden[0], PleasePush(blob=effect.blob))
+            await self._arrival(run, effect)
+        run.fetching.discard(effect.blob)
+        size = run.blobs.size(effect.blob)
+        await self.post(run.machine.run, BlobFetched(at=effect.at, blob=effect.blob, size_bytes=size))
+
+    async def _arrival(self, run: Run, effect: FetchBlob) -> None:
+        """Wait until a pushed blob is here, or has had time enough."""
+        deadline = self.host.clock.now() + REQUEST_TIMEOUT_S
+        while not run.blobs.has(effect.blob) and self.host.clock.now() < deadline:
+            await self.host.clock.sleep(0.2)
+
+    def _spawn(self, work: object, name: str) -> None:
+        assert self._tasks is not None and asyncio.iscoroutine(work)
+        self._tasks.create_task(work, name=name)
+
+
+async def _write(connection: Connection) -> None:
+    with contextlib.suppress(ChannelClosed):
+        while True:
+            await connection.channel.send(await connection.queue.get())

@@ -1,0 +1,72 @@
+"""Which sample a global counter stands for.
+
+In flow the run's seed and a range of counters; out flow sample indices. Invariant: every epoch of `items`
+counters visits every sample exactly once, so nodes that hold disjoint counter ranges within an epoch never
+train on the same sample, and nobody has to store a permutation: it is computed, in O(count) memory.
+"""
+
+from __future__ import annotations
+
+import blake3
+import numpy as np
+import numpy.typing as npt
+
+Indices = npt.NDArray[np.int64]
+_Words = npt.NDArray[np.uint64]
+
+ROUNDS = 8
+
+
+def sample_indices(seed: int, start: int, count: int, items: int) -> Indices:
+    """The samples with counters [start, start + count), out of `items`."""
+    if items < 1 or start < 0 or count < 0:
+        raise ValueError(f"no samples [{start}, {start}+{count}) of {items}")
+    chosen = np.empty(count, dtype=np.int64)
+    done = 0
+    while done < count:
+        epoch, offset = divmod(start + done, items)
+        take = min(count - done, items - offset)
+        places = np.arange(offset, offset + take, dtype=np.uint64)
+        chosen[done : done + take] = _permuted(places, items, _round_keys(seed, epoch))
+        done += take
+    return chosen
+
+
+def _round_keys(seed: int, epoch: int) -> _Words:
+    digest = blake3.blake3(f"shoal/sample/{seed}/{epoch}".encode()).digest(length=8 * ROUNDS)
+    return np.frombuffer(digest, dtype="<u8").astype(np.uint64)
+
+
+def _permuted(places: _Words, items: int, keys: _Words) -> _Words:
+    """A keyed permutation of [0, items): a Feistel network over the next power of two, walked until inside.
+
+    The power of two is less than twice `items`, so a value needs two walks on average.
+    """
+    bits = (items - 1).bit_length()
+    values = _feistel(places, bits, keys)
+    outside = np.flatnonzero(values >= items)
+    while outside.size:
+        walked = _feistel(values[outside], bits, keys)
+        values[outside] = walked
+        outside = outside[walked >= items]
+    return values
+
+
+def _feistel(values: _Words, bits: int, keys: _Words) -> _Words:
+    low_bits = bits - bits // 2
+    low_mask, high_mask = np.uint64((1 << low_bits) - 1), np.uint64((1 << bits // 2) - 1)
+    shift = np.uint64(low_bits)
+    low, high = values & low_mask, values >> shift
+    for number, key in enumerate(keys):
+        if number % 2:
+            high = high ^ (_mixed(low ^ key) & high_mask)
+        else:
+            low = low ^ (_mixed(high ^ key) & low_mask)
+    return (high << shift) | low
+
+
+def _mixed(words: _Words) -> _Words:
+    """A bijection of 64-bit words in which every input bit reaches every output bit."""
+    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return words ^ (words >> np.uint64(33))

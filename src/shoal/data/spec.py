@@ -1,0 +1,112 @@
+"""The recipe's `data:` section.
+
+In flows what a person wrote; out flows a checked, frozen value. Invariant: a spec names where data comes
+from and how it is cut, and nothing in it depends on the machine that reads it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_CONTEXT = 1 << 20
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ByteTokenizerSpec(_Section):
+    """One token per byte: nothing to train, nothing unknown."""
+
+    kind: Literal["byte"] = "byte"
+
+
+class BpeTokenizerSpec(_Section):
+    """Byte-level pairs, learned from the source itself when the run is prepared."""
+
+    kind: Literal["bpe"]
+    vocab_size: int = Field(default=4096, ge=257, le=1 << 20)
+
+
+class FileTokenizerSpec(_Section):
+    """An existing `tokenizer.json`, for starting from weights that were trained with it."""
+
+    kind: Literal["file"]
+    path: str
+
+
+TokenizerSpec = Annotated[
+    ByteTokenizerSpec | BpeTokenizerSpec | FileTokenizerSpec, Field(discriminator="kind")
+]
+
+
+class _Source(_Section):
+    validation_fraction: float = Field(default=0.05, gt=0, le=0.5)
+
+
+class _Text(_Source):
+    tokenizer: TokenizerSpec = ByteTokenizerSpec()
+    context: int = Field(default=256, ge=1, le=MAX_CONTEXT)
+    """Tokens a model sees at once; raise it when memory allows and the text has long-range structure."""
+    max_bytes: int | None = Field(default=None, ge=1)
+    """Read no more than this, for a quick trial on a large corpus."""
+
+
+class StdlibSource(_Text):
+    """The Python standard library's own source text: on every machine, no download."""
+
+    source: Literal["stdlib"] = "stdlib"
+    include_tests: bool = False
+
+
+class TextSource(_Text):
+    """A text file, a folder of them (recursively), or glob patterns."""
+
+    source: Literal["text"]
+    path: str | tuple[str, ...]
+
+
+class JsonlSource(_Text):
+    """One JSON object a line; `field` holds the text."""
+
+    source: Literal["jsonl"]
+    path: str | tuple[str, ...]
+    field: str = "text"
+
+
+class ParquetSource(_Text):
+    """A column of text in Parquet files. Needs the extra `parquet`."""
+
+    source: Literal["parquet"]
+    path: str | tuple[str, ...]
+    column: str = "text"
+
+
+class HubSource(_Text):
+    """A Hugging Face dataset by name. Needs the extra `datasets`."""
+
+    source: Literal["datasets"]
+    name: str
+    config: str | None = None
+    split: str = "train"
+    field: str = "text"
+
+
+class NpzSource(_Source):
+    """A NumPy archive with samples `x` and class labels `y`."""
+
+    source: Literal["npz"]
+    path: str
+
+
+class DigitsSource(_Source):
+    """scikit-learn's bundled 8x8 digits. Needs the extra `vision`."""
+
+    source: Literal["digits"]
+
+
+TextLike = StdlibSource | TextSource | JsonlSource | ParquetSource | HubSource
+ArrayLike = NpzSource | DigitsSource
+DataSpec = Annotated[TextLike | ArrayLike, Field(discriminator="source")]

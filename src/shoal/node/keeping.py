@@ -1,0 +1,73 @@
+"""What a node must not forget: its copy of the log, its last claim, and its private training state.
+
+In flow signed claims and local states; out flow the same after a crash. Invariant: blob and local state are
+durable before the claim's record, and the record before the claim leaves; so after a crash the same bytes go
+out again, and the next update continues from the state that made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from shoal.base.disk import Disk, write_atomic
+from shoal.base.errors import ShoalError
+from shoal.base.ids import RunId
+from shoal.node.events import Outgoing
+from shoal.runlog.entries import Claim
+from shoal.runlog.files import FileLogStore
+from shoal.runlog.view import RunView, verify_log
+from shoal.wire.signed import Signed, parse
+
+_OUTBOX = "outbox"
+
+
+class Keeping:
+    """One run's private folder on this node."""
+
+    def __init__(self, disk: Disk, run: RunId, reached: Callable[[str], None]) -> None:
+        self.log = FileLogStore(disk, reached)
+        self._disk = disk
+        self._run = run
+        self._reached = reached
+
+    def load_view(self) -> RunView:
+        """The run as this node's copy of the log tells it; a damaged copy is set aside and fetched again."""
+        try:
+            entries = list(self.log.read(self._run))
+        except ShoalError:
+            self.log.set_aside(self._run)
+            return RunView()
+        view, finding = verify_log(entries, self._run)
+        if finding is not None:
+            self.log.set_aside(self._run)
+            return RunView()
+        return view
+
+    def save_outgoing(self, outgoing: Outgoing, local: bytes) -> None:
+        """Make a claim and the state behind it durable, in that order's reverse."""
+        sequence = outgoing.claim.sequence
+        write_atomic(self._disk, f"local-{sequence}", local, self._reached)
+        self._reached("node.before-outbox")
+        write_atomic(self._disk, _OUTBOX, msgspec.msgpack.encode(outgoing.signed), self._reached)
+        self._reached("node.after-outbox")
+        for name in self._disk.list(""):
+            if name.startswith("local-") and name != f"local-{sequence}":
+                self._disk.remove(name)
+
+    def load_outgoing(self) -> tuple[Outgoing, bytes] | None:
+        """The last claim, with the private state that followed it."""
+        if self._disk.size(_OUTBOX) is None:
+            return None
+        signed = parse(self._disk.read(_OUTBOX), Signed)
+        claim = parse(signed.payload, Claim) if signed else None
+        if signed is None or claim is None or self._disk.size(f"local-{claim.sequence}") is None:
+            return None
+        return Outgoing(claim=claim, signed=signed), self._disk.read(f"local-{claim.sequence}")
+
+    def save_proof(self, first: bytes, second: bytes) -> str:
+        """Keep the evidence against a coordinator; the file's name."""
+        name = f"proof-{self._run[:12]}.msgpack"
+        write_atomic(self._disk, name, msgspec.msgpack.encode((first, second)), self._reached)
+        return name

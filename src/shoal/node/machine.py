@@ -1,0 +1,326 @@
+"""The node's logic: a pure machine, `step(now, event) -> effects`.
+
+In flow entries of the log and news of work done; out flows the work to do next. Invariant: the node acts only
+on entries it has checked and recorded; it trains only from the current state, claims at most once a round,
+and offers the same bytes until the log shows what became of them.
+"""
+
+from __future__ import annotations
+
+from shoal.base.ids import NodeId
+from shoal.node.events import (
+    Adopt,
+    Beat,
+    CancelState,
+    CannotFetch,
+    Connected,
+    Disconnected,
+    Disputed,
+    Effect,
+    Event,
+    Finish,
+    Fold,
+    HasState,
+    Heard,
+    Load,
+    Outgoing,
+    Prepare,
+    Prepared,
+    Prune,
+    Publish,
+    Published,
+    PushTo,
+    Record,
+    SaveSnapshot,
+    SendAttestation,
+    SendUp,
+    StopTraining,
+    Ticked,
+    Train,
+    Trained,
+    TrainingEnded,
+)
+from shoal.runlog.chain import BadEntry, Link, check_signature, read_link
+from shoal.runlog.entries import Snapshot
+from shoal.runlog.view import RunView, Step
+from shoal.strategy.recipe import Recipe, parse_recipe
+from shoal.wire import messages
+from shoal.wire.messages import (
+    ClaimAck,
+    Entries,
+    NeedEntries,
+    Offer,
+    PleasePush,
+    Rebuild,
+    Stuck,
+)
+from shoal.wire.signed import Signed
+
+LOOK_BACK = 64
+"""How many entries to ask for again when the coordinator's log seems to differ from ours."""
+OFFER_AGAIN_S = 3.0
+
+
+class NodeMachine:
+    """One node in one run."""
+
+    def __init__(self, *, node: NodeId, view: RunView, outgoing: Outgoing | None) -> None:
+        self.node = node
+        self.view = view
+        self.recipe: Recipe | None = _recipe(view)
+        self.at = -1
+        """The seal whose state this node has; -1 while it has none."""
+        self.doing = "connecting"
+        self.connected = False
+        self.why_out = ""
+        """In words, why the coordinator last refused a claim."""
+        self._prepared = False
+        self._preparing = False
+        self._making: int | None = None
+        """The position whose state is being loaded or folded."""
+        self._training: tuple[int, int, tuple[int, ...]] | None = None
+        """(plan position, round, versions) of the training task that runs."""
+        self._outgoing = outgoing
+        self._receipts: tuple[Signed, ...] = ()
+        self._publishing = False
+        self._kept = False
+        self._offered_at = -1e9
+        self._word: SendAttestation | None = None
+        self._finished = False
+        self._effects: list[Effect] = []
+        self._now = 0.0
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence of the next claim: above every one that was ever used."""
+        used = self._outgoing.claim.sequence if self._outgoing else -1
+        member = self.view.members.get(self.node)
+        return max(used, member.last_sequence if member else -1) + 1
+
+    def step(self, now: float, event: Event) -> list[Effect]:
+        self._now, self._effects = now, []
+        match event:
+            case Connected():
+                self.connected = True
+                self._offered_at = -1e9
+            case Disconnected():
+                self.connected = False
+            case Heard():
+                self._heard(event.message)
+            case Ticked():
+                self._effects.append(Beat(self.doing))
+                if self._word is not None and self._unattested(self._word.at):
+                    self._effects.append(self._word)
+            case Prepared():
+                self._prepared, self._preparing = True, False
+            case HasState():
+                self._has_state(event)
+            case Trained():
+                self._take_outgoing(event.outgoing)
+            case TrainingEnded():
+                if self._training is not None and self._training[0] == event.plan:
+                    self._training = None
+            case Published():
+                self._published(event)
+            case CannotFetch():
+                stuck = Stuck(at=event.at, blob=event.blob, seconds=event.seconds)
+                self._effects.append(SendUp(stuck))
+        self._advance()
+        return self._effects
+
+    # --- the log -----------------------------------------------------------------------------------------
+
+    def _heard(self, message: messages.Message) -> None:
+        match message:
+            case Entries():
+                for encoded in message.items:
+                    self._entry(encoded)
+            case messages.Beat() | messages.Welcome():
+                if message.length > self.view.length:
+                    self._effects.append(SendUp(NeedEntries(start=self.view.length)))
+            case ClaimAck():
+                self._acked(message)
+            case Rebuild():
+                if message.at == self.at:
+                    self.at, self._word = -1, None
+            case PleasePush():
+                self._effects.append(PushTo(message.blob))
+
+    def _entry(self, encoded: bytes) -> None:
+        try:
+            link = read_link(encoded)
+        except BadEntry:
+            return
+        position = link.entry.position
+        if position > self.view.length:
+            self._effects.append(SendUp(NeedEntries(start=self.view.length)))
+        elif position < self.view.length:
+            self._known(link)
+        else:
+            self._next(link)
+
+    def _next(self, link: Link) -> None:
+        try:
+            self.view.apply(link)
+        except BadEntry:
+            # Perhaps the coordinator's log differs from ours further back: ask for it, and compare.
+            self._effects.append(SendUp(NeedEntries(start=max(0, self.view.length - LOOK_BACK))))
+            return
+        self._effects.append(Record(link.entry.position, link.encoded))
+        if self.recipe is None:
+            self.recipe = _recipe(self.view)
+        if isinstance(link.entry.body, Snapshot):
+            self._effects.append(Prune())
+
+    def _known(self, link: Link) -> None:
+        position = link.entry.position
+        if self.view.hashes[position] == link.hash or self.view.genesis is None:
+            return
+        if link.entry.run == self.view.run and check_signature(link, self.view.genesis.coordinator):
+            self._effects.append(Disputed(position, link.encoded))
+
+    # --- state -------------------------------------------------------------------------------------------
+
+    def _has_state(self, event: HasState) -> None:
+        if event.at == self._making:
+            self._making = None
+            self.at = event.at
+            self._effects.append(Adopt(event.at))
+        elif event.at != self.at:
+            return
+        if event.at > 0:
+            word = SendAttestation(event.at, event.state, event.snapshot, event.validation)
+            self._word = word
+            self._effects.append(word)
+
+    def _unattested(self, at: int) -> bool:
+        """True while the log lacks this node's word on the state it has (or its snapshot)."""
+        if at != self.at or not self.view.stands(at):
+            return False
+        known = self.view.attested.get(at, {}).get(self.node)
+        wants_save = self.view.stopped is not None and self.view.best_start().at != self.view.at
+        return known is None or wants_save
+
+    def _advance(self) -> None:
+        if self._finished or self.view.genesis is None or self.recipe is None:
+            return
+        if not self._prepared:
+            self.doing = "fetching the data"
+            if not self._preparing:
+                self._preparing = True
+                self._effects.append(Prepare(self.view.genesis))
+            return
+        self._advance_state()
+        self._advance_training()
+        self._advance_claim()
+        self._advance_end()
+
+    def _advance_state(self) -> None:
+        if self._making is not None:
+            if self.view.stands(self._making):
+                return
+            self._making = None
+            self._effects.append(CancelState())
+        if self.at < 0 or not self.view.stands(self.at):
+            saved = self.view.best_start()
+            self._making, self.at = saved.at, -1
+            self.doing = f"loading the state at {saved.at}"
+            self._effects.append(Load(saved))
+            return
+        step = self.view.next_step(self.at)
+        if step is not None:
+            self._making = step.position
+            self.doing = f"folding round {step.round}"
+            self._effects.append(self._fold(step))
+
+    def _fold(self, step: Step) -> Fold:
+        assert self.recipe is not None
+        done = (self.view.index_of(step.position) or 0) + 1
+        evaluator = step.updates[done % len(step.updates)].claim.node
+        return Fold(
+            step=step,
+            snapshot=done % self.recipe.storage.snapshot_every == 0,
+            evaluate=done % self.recipe.evaluation.every == 0 and evaluator == self.node,
+        )
+
+    # --- training and claiming ---------------------------------------------------------------------------
+
+    def _advance_training(self) -> None:
+        view = self.view
+        stale = self._training is not None and self._training[1:] != (view.round, tuple(view.versions))
+        if stale:
+            self._training = None
+            self._effects.append(StopTraining())
+        caught_up = self._making is None and self.at == view.at
+        plans = view.planned.get(self.node)
+        if not caught_up or view.plan is None or self._training is not None:
+            return
+        if plans is None:
+            self.doing = "waiting for the next round"
+            return
+        if self._current(self._outgoing):
+            self.doing = "waiting for the seal"
+            return
+        position = max(plans)
+        self._training = (position, view.round, tuple(view.versions))
+        self.doing = f"training round {view.round}"
+        self._effects.append(Train(plan_position=position, plan=view.plan, assignment=plans[position]))
+
+    def _current(self, outgoing: Outgoing | None) -> bool:
+        """True if this update can still be sealed in the open round."""
+        view = self.view
+        if outgoing is None or view.plan is None:
+            return False
+        claim = outgoing.claim
+        base = tuple((fragment, view.versions[fragment]) for fragment in view.plan.fragments)
+        planned = claim.plan in view.planned.get(self.node, {})
+        return claim.round == view.round and claim.base == base and planned
+
+    def _take_outgoing(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self._receipts, self._publishing, self._kept = (), False, False
+
+    def _advance_claim(self) -> None:
+        outgoing = self._outgoing
+        if outgoing is None or not self._current(outgoing) or not self.connected:
+            return
+        if not self._receipts:
+            if not self._publishing:
+                self._publishing = True
+                self._effects.append(Publish(outgoing))
+        elif not self._kept and self._now - self._offered_at >= OFFER_AGAIN_S:
+            self._offered_at = self._now
+            self._effects.append(SendUp(Offer(claim=outgoing.signed, receipts=self._receipts)))
+
+    def _published(self, event: Published) -> None:
+        self._publishing = False
+        if self._outgoing is not None and event.sequence == self._outgoing.claim.sequence:
+            self._receipts = event.receipts
+            self._offered_at = -1e9
+
+    def _acked(self, ack: ClaimAck) -> None:
+        if self._outgoing is None or ack.sequence != self._outgoing.claim.sequence:
+            return
+        self._kept = ack.kept
+        self.why_out = "" if ack.kept else ack.reason
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    def _advance_end(self) -> None:
+        view = self.view
+        if view.stopped is None:
+            return
+        if view.best_start().at == view.at:
+            self._finished = True
+            self._effects.append(Finish(view.stopped))
+        elif self.at == view.at and self._making is None and not self._has_snapshot():
+            self.doing = "saving the final state"
+            self._making = self.at
+            self._effects.append(SaveSnapshot(self.at))
+
+    def _has_snapshot(self) -> bool:
+        return self._word is not None and self._word.at == self.at and self._word.snapshot is not None
+
+
+def _recipe(view: RunView) -> Recipe | None:
+    return parse_recipe(view.genesis.recipe, environment={}) if view.genesis else None

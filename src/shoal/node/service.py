@@ -1,0 +1,514 @@
+"""A node at work. Read from top to bottom, this is the data's way once round:
+
+batch -> local steps -> pseudo-gradient -> codec -> blob -> claim -> seal -> fetch -> decode -> aggregate ->
+outer step -> attest -> merge -> next batch.
+
+In flow entries from the coordinator and blobs from peers; out flow updates, claims and attestations. Invariant:
+the machine decides, one event at a time; long work runs in tasks beside it, so that heartbeats never wait for
+a step; only the training task and merges touch the local model, one at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from shoal.base.disk import SubDisk
+from shoal.base.errors import ChannelClosed, ShoalError
+from shoal.base.host import Channel, Host, Peer
+from shoal.base.ids import BlobId, NodeId
+from shoal.data.manifest import blobs as data_blobs
+from shoal.node import events as ev
+from shoal.node.keeping import Keeping
+from shoal.node.learner import Learner, MadeUpdate
+from shoal.node.machine import NodeMachine
+from shoal.node.session import Invitation, open_session
+from shoal.replica.blobs import BlobStore
+from shoal.replica.fold import fold
+from shoal.replica.serving import ResourcesByRun, RunResources
+from shoal.replica.state import State, decode_state, encode_state, state_hash
+from shoal.replica.swarm import Swarm
+from shoal.runlog.chain import Equivocation
+from shoal.runlog.entries import Attestation, Claim, Genesis
+from shoal.runlog.view import SavedState, Step, head_of
+from shoal.strategy.recipe import Recipe
+from shoal.training.trainer import Trainer
+from shoal.wire.identity import Identity
+from shoal.wire.messages import (
+    Attest,
+    Entries,
+    Goodbye,
+    Heartbeat,
+    Message,
+    PeerAddress,
+    Peers,
+    decode,
+    encode,
+)
+from shoal.wire.signed import Signed, sign
+
+REQUEST_TIMEOUT_S = 60.0
+STEP_JOB_S = 0.1
+"""Short steps run several to a job, about this long, so that handing over costs nothing."""
+RETRY_S = 1.0
+MAX_BACKOFF_S = 15.0
+
+TrainerFactory = Callable[[Recipe, Genesis, Callable[[BlobId], bytes]], Trainer]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """How this volunteer wants its node to behave."""
+
+    step_seconds: float = 0.0
+    """What simulation charges for one step at device speed 1."""
+    give_up_s: float = 30.0
+    """How long the first connection may take before the node says that it cannot be had."""
+    may_train: Callable[[], str] = lambda: ""
+    """Asked between jobs: "" to train, or why not now (someone is using the machine, say)."""
+    traffic: Callable[[], tuple[int, int]] = lambda: (0, 0)
+    """Bytes sent and received so far, for the heartbeat."""
+    device: str = "cpu"
+
+
+class NodeService:
+    """One node in one run. `run()` returns why the run ended, or raises `ShoalError`."""
+
+    def __init__(
+        self,
+        host: Host,
+        identity: Identity,
+        invitation: Invitation,
+        make_trainer: TrainerFactory,
+        options: NodeOptions,
+    ) -> None:
+        self.host = host
+        self.identity = identity
+        self.invitation = invitation
+        self.options = options
+        self.state: State | None = None
+        self.learner: Learner | None = None
+        self.tokens_per_s = 0.0
+        folder = SubDisk(host.disk, f"runs/{invitation.run}")
+        self.blobs = BlobStore(folder, host.reached)
+        self.keeping = Keeping(folder, invitation.run, host.reached)
+        self._swarm = Swarm(host, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
+        self._make_trainer = make_trainer
+        self._local: bytes | None = None
+        self._blob_address = ""
+        self._peers: tuple[PeerAddress, ...] = ()
+        self._channel: Channel | None = None
+        self._heartbeat_s = 2.0
+        self._model = asyncio.Lock()
+        self._candidate: tuple[int, State] | None = None
+        self._state_task: asyncio.Task[None] | None = None
+        self._stop_training = asyncio.Event()
+        self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
+        self._finished: asyncio.Future[str] | None = None
+        self._tasks = asyncio.TaskGroup()
+        self.machine: NodeMachine
+
+    async def run(self) -> str:
+        """Take part until the run ends."""
+        await self._wake_up()
+        self._finished = asyncio.get_running_loop().create_future()
+        async with self._tasks:
+            steady = [
+                self._spawn(self._stay_connected(), "stay connected"),
+                self._spawn(self._tick(), "tick"),
+                self._spawn(self._take_events(), "take events"),
+            ]
+            reason = await self._finished
+            self._stop_training.set()
+            if self._state_task is not None:
+                steady.append(self._state_task)
+            for task in steady:
+                task.cancel()
+        await self._say_goodbye(reason)
+        return reason
+
+    async def leave(self, reason: str) -> None:
+        """Leave on purpose; `run` returns soon after."""
+        await self._say_goodbye(reason)
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_result(reason)
+
+    async def _wake_up(self) -> None:
+        """Load what this node kept, and offer it to peers."""
+        view = await self.host.work(self.keeping.load_view)
+        kept = await self.host.work(self.keeping.load_outgoing)
+        self.machine = NodeMachine(node=self.identity.node, view=view, outgoing=kept[0] if kept else None)
+        self._local = kept[1] if kept else None
+        resources = ResourcesByRun()
+        resources.runs[self.invitation.run] = RunResources(
+            run=self.invitation.run,
+            identity=self.identity,
+            blobs=self.blobs,
+            read_entry=self._read_entry,
+            is_member=lambda node: node in view.members,
+            quota_bytes=1 << 62,
+        )
+        self._blob_address = await self.host.offer(resources)
+
+    def _read_entry(self, position: int) -> bytes | None:
+        return next(self.keeping.log.read(self.invitation.run, position, position + 1), None)
+
+    # --- events and effects ------------------------------------------------------------------------------
+
+    async def _take_events(self) -> None:
+        while True:
+            event = await self._events.get()
+            for effect in self.machine.step(self.host.clock.now(), event):
+                await self._carry_out(effect)
+
+    def _post(self, event: ev.Event) -> None:
+        self._events.put_nowait(event)
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return self._tasks.create_task(work, name=name)
+
+    async def _carry_out(self, effect: ev.Effect) -> None:
+        run = self.invitation.run
+        match effect:
+            case ev.Record():
+                append = partial(self.keeping.log.append, run, effect.position, effect.encoded)
+                await self.host.work(append)
+            case ev.SendUp():
+                await self._send(effect.message)
+            case ev.Beat():
+                await self._send(self._heartbeat(effect.doing))
+            case ev.Prepare():
+                self._spawn(self._prepare(effect.genesis), "prepare")
+            case ev.Load():
+                self._state_task = self._spawn(self._load(effect.saved), "load")
+            case ev.Fold():
+                self._state_task = self._spawn(self._fold(effect), "fold")
+            case ev.SaveSnapshot():
+                self._state_task = self._spawn(self._save_snapshot(effect.at), "save")
+            case ev.CancelState():
+                if self._state_task is not None:
+                    self._state_task.cancel()
+            case ev.Adopt():
+                await self._adopt(effect.at)
+            case ev.SendAttestation():
+                await self._attest(effect)
+            case ev.Train():
+                self._stop_training.set()  # A task that was told to stop may still be in its last step.
+                self._stop_training = asyncio.Event()
+                self._spawn(self._train(effect, self._stop_training), "train")
+            case ev.StopTraining():
+                self._stop_training.set()
+            case ev.Publish():
+                self._spawn(self._publish(effect.outgoing), "publish")
+            case ev.PushTo():
+                self._spawn(self._push_to_coordinator(effect.blob), "push")
+            case ev.Prune():
+                keep = self.machine.view.needed_blobs()
+                await self.host.work(lambda: self.blobs.prune(keep))
+            case ev.Disputed():
+                self._dispute(effect)
+            case ev.Finish():
+                if self._finished is not None and not self._finished.done():
+                    self._finished.set_result(effect.reason)
+
+    # --- batch -> local steps -> pseudo-gradient -> codec -> blob -> claim ---------------------------------
+
+    async def _train(self, work: ev.Train, stopped: asyncio.Event) -> None:
+        """Train an assignment, make its update durable, then go on with the spare steps if there are any."""
+        learner, total = self._learner(), work.assignment.steps + work.assignment.spare
+        carried, done, claimed, pace = learner.progress.steps, 0, False, STEP_JOB_S
+        while done < total and not stopped.is_set():
+            if reason := self.options.may_train():
+                self.machine.doing = f"paused: {reason}"
+                await self.host.clock.sleep(RETRY_S)
+                continue
+            goal = total if claimed else max(1, work.assignment.steps - carried)
+            count = max(1, min(goal - done, int(STEP_JOB_S / pace)))
+            async with self._model:
+                if stopped.is_set():
+                    break
+                began = self.host.clock.now()
+                job = partial(learner.train, work.assignment, work.plan.step, done, count)
+                await self.host.work(job, seconds=self.options.step_seconds * count)
+                pace = max(1e-4, (self.host.clock.now() - began) / count)
+                done += count
+                if not claimed and done >= goal:
+                    claimed = True
+                    self._post(ev.Trained(await self._make_claim(work, learner)))
+            tokens = learner.progress.tokens / max(1, learner.progress.steps) if not claimed else 0
+            self.tokens_per_s = tokens / pace if tokens else self.tokens_per_s
+        self._post(ev.TrainingEnded(work.plan_position))
+
+    async def _make_claim(self, work: ev.Train, learner: Learner) -> ev.Outgoing:
+        """Encode, store and sign; durable before anyone hears of it."""
+        made = await self.host.work(partial(learner.make_update, work.plan.fragments))
+        blob = await self.host.work(partial(self.blobs.put, made.blob))
+        claim = self._claim(work, made, blob)
+        outgoing = ev.Outgoing(claim=claim, signed=sign(self.identity, claim))
+        await self.host.work(partial(self.keeping.save_outgoing, outgoing, made.local))
+        return outgoing
+
+    def _claim(self, work: ev.Train, made: MadeUpdate, blob: BlobId) -> Claim:
+        view, progress = self.machine.view, made.progress
+        return Claim(
+            run=self.invitation.run,
+            node=self.identity.node,
+            sequence=self.machine.next_sequence,
+            round=work.plan.round,
+            plan=work.plan_position,
+            head=view.head,
+            base=tuple((fragment, view.versions[fragment]) for fragment in work.plan.fragments),
+            steps=progress.steps,
+            samples=progress.samples,
+            tokens=progress.tokens,
+            data=tuple(progress.data or ()),
+            local_before=made.local_before,
+            local_after=made.local_after,
+            blob=blob,
+            size_bytes=len(made.blob),
+            loss=progress.loss_sum / max(1, progress.steps),
+        )
+
+    async def _publish(self, outgoing: ev.Outgoing) -> None:
+        """Push the update to as many others as must hold it, peers first, the coordinator as last resort."""
+        wanted = self.machine.recipe.storage.receipts if self.machine.recipe else 1
+        *others, coordinator = self._sources(())
+        self.host.random.shuffle(others)
+        receipts: list[Signed] = []
+        for peer in [*others[: wanted + 1], coordinator]:
+            if len(receipts) < wanted:
+                receipt = await self._swarm.push(outgoing.claim.blob, peer)
+                receipts += [receipt] if receipt is not None else []
+        if len(receipts) < wanted:
+            await self.host.clock.sleep(RETRY_S)
+            receipts = []
+        self.host.reached("node.before-claim")
+        self._post(ev.Published(outgoing.claim.sequence, tuple(receipts)))
+
+    # --- seal -> fetch -> decode -> aggregate -> outer step ------------------------------------------------
+
+    async def _fold(self, work: ev.Fold) -> None:
+        step = work.step
+        for update in step.updates:
+            holders = (*update.holders, update.claim.node)
+            await self._fetch(update.claim.blob, update.claim.size_bytes, holders, step.position)
+        state = await self.host.work(partial(self._fold_now, step))
+        hashed = await self.host.work(partial(state_hash, state))
+        snapshot = (
+            await self.host.work(lambda: self.blobs.put(encode_state(state))) if work.snapshot else None
+        )
+        validation = await self._evaluate(state) if work.evaluate else None
+        self._candidate = (step.position, state)
+        self._post(ev.HasState(at=step.position, state=hashed, snapshot=snapshot, validation=validation))
+
+    def _fold_now(self, step: Step) -> State:
+        assert self.state is not None and self.machine.recipe is not None
+        updates = [(self.blobs.get(update.claim.blob), update.weight) for update in step.updates]
+        return fold(self.state, step.fragments, updates, self.machine.recipe.strategy.fold_rules()).state
+
+    async def _evaluate(self, state: State) -> float:
+        async with self._model:
+            return await self.host.work(partial(self._learner().evaluate, state.params))
+
+    # --- attest -> merge -> next batch ---------------------------------------------------------------------
+
+    async def _attest(self, word: ev.SendAttestation) -> None:
+        attestation = Attestation(
+            run=self.invitation.run,
+            node=self.identity.node,
+            at=head_of(self.machine.view, word.at),
+            state=word.state,
+            snapshot=word.snapshot,
+            validation=word.validation,
+        )
+        await self._send(Attest(attestation=sign(self.identity, attestation)))
+
+    async def _adopt(self, at: int) -> None:
+        if self._candidate is None or self._candidate[0] != at:
+            return
+        self.state, self._candidate = self._candidate[1], None
+        async with self._model:
+            adopt = partial(self._learner().adopt, self.state.params)
+            await self.host.work(adopt)
+        self._spawn(self._compare_logs(), "compare logs")
+
+    async def _compare_logs(self) -> None:
+        """Ask some peer for its entry at our head: if it differs, the coordinator told us different things."""
+        peers = [peer for peer in self._sources(())[:-1]]
+        if not peers:
+            return
+        peer, position = self.host.random.choice(peers), self.machine.view.head.position
+        path = f"{self.invitation.run}/log/{position}"
+        with contextlib.suppress(ChannelClosed):
+            entry = await self.host.get(peer, path, 0, 4 << 20, timeout_s=REQUEST_TIMEOUT_S)
+            self._post(ev.Heard(Entries(items=(entry,))))
+
+    # --- getting ready -------------------------------------------------------------------------------------
+
+    async def _prepare(self, genesis: Genesis) -> None:
+        """Fetch the data and build the model."""
+        for blob in data_blobs(genesis.manifest):
+            await self._fetch(blob, None, (), -1)
+        assert self.machine.recipe is not None
+        build = partial(self._make_trainer, self.machine.recipe, genesis, self.blobs.get)
+        trainer = await self.host.work(build)
+        items = genesis.manifest.train_items
+        learner = await self.host.work(partial(Learner, trainer, self.machine.recipe, items))
+        if self._local is not None:
+            # A state that was damaged on disk costs momentum, not correctness: begin with a fresh one.
+            with contextlib.suppress(ShoalError):
+                await self.host.work(partial(learner.load_local_state, self._local))
+        self.learner = learner
+        self._post(ev.Prepared())
+
+    async def _load(self, saved: SavedState) -> None:
+        """Begin from a saved state, verified against the hash in the log."""
+        genesis = self.machine.view.genesis
+        assert genesis is not None
+        while True:
+            await self._fetch(saved.blob, saved.size_bytes, saved.holders, -1)
+            with contextlib.suppress(ShoalError):
+                state = await self.host.work(lambda: decode_state(self.blobs.get(saved.blob), genesis.layout))
+                hashed = await self.host.work(partial(state_hash, state))
+                break
+        if hashed != saved.state:
+            raise ShoalError(
+                "SH-LOG-05",
+                f"the saved state at {saved.at} has hash {hashed[:16]}, the log says {saved.state[:16]}",
+                "the organiser must rewind the run to a sound state",
+            )
+        async with self._model:
+            self._learner().forget()
+        self._candidate = (saved.at, state)
+        self._post(ev.HasState(at=saved.at, state=hashed, snapshot=saved.blob, validation=None))
+
+    async def _save_snapshot(self, at: int) -> None:
+        assert self.state is not None
+        state = self.state
+        blob = await self.host.work(lambda: self.blobs.put(encode_state(state)))
+        hashed = await self.host.work(partial(state_hash, state))
+        self._post(ev.HasState(at=at, state=hashed, snapshot=blob, validation=None))
+
+    async def _fetch(
+        self, blob: BlobId, size_bytes: int | None, holders: tuple[NodeId, ...], at: int
+    ) -> None:
+        """Bring a blob here, however long it takes; say so when it takes long."""
+        began, wait = self.host.clock.now(), RETRY_S / 4
+        while await self._swarm.fetch(blob, size_bytes, self._sources(holders)) is None:
+            await self.host.clock.sleep(wait)
+            wait = min(wait * 2, RETRY_S * 2)
+            if at >= 0:
+                self._post(ev.CannotFetch(at, blob, self.host.clock.now() - began))
+
+    def _sources(self, holders: tuple[NodeId, ...]) -> list[Peer]:
+        """Who to ask for a blob: those known to hold it, then everyone, the coordinator last."""
+        known = {peer.node: peer.address for peer in self._peers if peer.node != self.identity.node}
+        coordinator = Peer(
+            node=self.invitation.coordinator, address=known.pop(self.invitation.coordinator, "")
+        )
+        first = [node for node in holders if node in known]
+        self.host.random.shuffle(first)
+        rest = [node for node in known if node not in first]
+        return [*(Peer(node=node, address=known[node]) for node in [*first, *rest]), coordinator]
+
+    async def _push_to_coordinator(self, blob: BlobId) -> None:
+        await self._swarm.push(blob, self._sources(())[-1])
+
+    def _learner(self) -> Learner:
+        if self.learner is None:
+            raise AssertionError("work before the model was built")
+        return self.learner
+
+    # --- the control channel -------------------------------------------------------------------------------
+
+    async def _stay_connected(self) -> None:
+        """Connect, listen, and connect again whenever the channel breaks."""
+        began, wait, welcomed = self.host.clock.now(), 0.2, False
+        while True:
+            try:
+                channel, welcome = await open_session(
+                    self.host,
+                    self.identity,
+                    self.invitation,
+                    blob_address=self._blob_address,
+                    length=self.machine.view.length,
+                )
+            except ChannelClosed as error:
+                if not welcomed and self.host.clock.now() - began > self.options.give_up_s:
+                    raise self._unreachable(error) from None
+                await self.host.clock.sleep(wait * (0.5 + self.host.random.random()))
+                wait = min(wait * 2, MAX_BACKOFF_S)
+                continue
+            wait, welcomed, self._heartbeat_s = 0.2, True, welcome.heartbeat_s
+            await self._listen(channel, welcome)
+
+    async def _listen(self, channel: Channel, welcome: Message) -> None:
+        self._channel = channel
+        self._post(ev.Connected())
+        self._post(ev.Heard(welcome))
+        try:
+            while True:
+                message = decode(await channel.recv())
+                if isinstance(message, Peers):
+                    self._peers = message.peers
+                self._post(ev.Heard(message))
+        except (ChannelClosed, ShoalError):
+            pass
+        self._channel = None
+        self._post(ev.Disconnected())
+        await channel.close()
+
+    def _unreachable(self, error: ChannelClosed) -> ShoalError:
+        where = ", ".join(self.invitation.addresses)
+        return ShoalError(
+            "SH-JOIN-05",
+            f"the coordinator does not answer at {where}: {error}",
+            "check that it runs and that a firewall lets you out; `shoal doctor TICKET` names the failing hop",
+        )
+
+    async def _send(self, message: Message) -> None:
+        if self._channel is not None:
+            with contextlib.suppress(ChannelClosed):
+                await self._channel.send(encode(message))
+
+    async def _tick(self) -> None:
+        while True:
+            self._post(ev.Ticked())
+            await self.host.clock.sleep(self._heartbeat_s)
+
+    def _heartbeat(self, doing: str) -> Heartbeat:
+        up, down = self.options.traffic()
+        progress = self.learner.progress if self.learner else None
+        return Heartbeat(
+            at=self.machine.at,
+            length=self.machine.view.length,
+            doing=doing,
+            step=progress.steps if progress else 0,
+            loss=progress.last_loss if progress else 0.0,
+            tokens_per_s=self.tokens_per_s,
+            up_bytes=up,
+            down_bytes=down,
+            device=self.options.device,
+        )
+
+    async def _say_goodbye(self, reason: str) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            with contextlib.suppress(ChannelClosed):
+                await channel.send(encode(Goodbye(reason=reason)))
+            await channel.close()
+
+    def _dispute(self, dispute: ev.Disputed) -> None:
+        """Two entries for one place, both signed by the coordinator: keep the proof and stop."""
+        genesis = self.machine.view.genesis
+        ours = self._read_entry(dispute.position)
+        if genesis is None or ours is None:
+            return
+        proof = Equivocation(ours, dispute.other)
+        if proof.holds(genesis.coordinator):
+            self.keeping.save_proof(proof.first, proof.second)
+            raise proof.error(self.invitation.coordinator)

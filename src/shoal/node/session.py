@@ -1,0 +1,101 @@
+"""A node's side of the handshake: prove who it is, and hear whether it is wanted.
+
+In flows a channel; out flows a welcome, or an error with the coordinator's own words. Invariant: nothing is
+sent to a coordinator before the channel has shown that it is the one the ticket names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from shoal.base.errors import ChannelClosed, ShoalError
+from shoal.base.host import Channel, Host
+from shoal.base.ids import NodeId, RunId
+from shoal.wire.identity import Identity
+from shoal.wire.messages import (
+    PROTOCOL,
+    Challenge,
+    Hello,
+    Proof,
+    Refuse,
+    Welcome,
+    decode,
+    encode,
+    version_error,
+)
+from shoal.wire.signed import sign
+from shoal.wire.ticket import Ticket
+
+HANDSHAKE_S = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invitation:
+    """What a node needs to be let in."""
+
+    coordinator: NodeId
+    addresses: tuple[str, ...]
+    run: RunId
+    token: str
+    name: str = ""
+
+    @staticmethod
+    def from_ticket(ticket: Ticket, name: str) -> Invitation:
+        return Invitation(
+            coordinator=ticket.coordinator,
+            addresses=ticket.addresses,
+            run=ticket.run,
+            token=ticket.token,
+            name=name,
+        )
+
+
+async def open_session(
+    host: Host, identity: Identity, invitation: Invitation, *, blob_address: str, length: int
+) -> tuple[Channel, Welcome]:
+    """Connect and be welcomed. Raises `ChannelClosed` if that may work later, `ShoalError` if it never will."""
+    failure = ChannelClosed("the ticket has no address")
+    for address in invitation.addresses:
+        try:
+            channel = await host.connect(address, invitation.coordinator)
+        except ChannelClosed as error:
+            failure = error
+            continue
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                return channel, await _greet(channel, identity, invitation, blob_address, length)
+        except TimeoutError:
+            failure = ChannelClosed(f"{address} did not answer the handshake")
+        except ChannelClosed as error:
+            failure = error
+        await channel.close()
+    raise failure
+
+
+async def _greet(
+    channel: Channel, identity: Identity, invitation: Invitation, blob_address: str, length: int
+) -> Welcome:
+    challenge = decode(await channel.recv())
+    if not isinstance(challenge, Challenge):
+        raise ChannelClosed("the coordinator did not begin with a challenge")
+    if challenge.protocol != PROTOCOL:
+        raise version_error(challenge.protocol)
+    proof = Proof(run=invitation.run, coordinator=invitation.coordinator, nonce=challenge.nonce)
+    hello = Hello(
+        protocol=PROTOCOL,
+        run=invitation.run,
+        public=identity.public,
+        token=invitation.token,
+        name=invitation.name,
+        address=blob_address,
+        length=length,
+        proof=sign(identity, proof),
+    )
+    await channel.send(encode(hello))
+    while True:
+        answer = decode(await channel.recv())
+        if isinstance(answer, Refuse):
+            raise ShoalError(answer.code, answer.cause, answer.next_step)
+        if isinstance(answer, Welcome):
+            return answer

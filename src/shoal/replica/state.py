@@ -1,0 +1,90 @@
+"""The global state: parameters and the outer optimiser's vectors, by fragment, with hashes.
+
+In flow flat float32 vectors; out flow hashes and snapshot bytes. Invariant: the hash depends only on the
+values' bits and the layout, and the same state always gives the same snapshot bytes, so that every node's
+snapshot of one version is one blob.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import blake3
+import msgspec
+import torch
+
+from shoal.base.errors import ShoalError
+from shoal.base.layout import Layout
+
+HASH_CHUNK_BYTES = 1 << 20
+_MAGIC = b"shoal-state-1\n"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """`params` and each slot are flat float32 vectors of the layout's length. Never changed in place."""
+
+    layout: Layout
+    params: torch.Tensor
+    slots: dict[str, torch.Tensor]
+
+
+def initial_state(layout: Layout, params: torch.Tensor, slots: tuple[str, ...]) -> State:
+    """The state a run begins with: given parameters, zero optimiser vectors."""
+    flat = params.detach().to("cpu", torch.float32).clone()
+    return State(layout, flat, {name: torch.zeros_like(flat) for name in slots})
+
+
+def state_hash(state: State) -> str:
+    """The Merkle root: chunks under vectors under fragments under the state."""
+    root = blake3.blake3(b"state")
+    for fragment in state.layout.fragments:
+        node = blake3.blake3(fragment.name.encode())
+        for name, vector in _vectors(state):
+            node.update(name.encode())
+            for chunk in _chunks(vector[fragment.start : fragment.stop]):
+                node.update(blake3.blake3(chunk).digest())
+        root.update(node.digest())
+    return root.hexdigest()
+
+
+class _Header(msgspec.Struct, frozen=True):
+    numel: int
+    slots: list[str]
+
+
+def encode_state(state: State) -> bytes:
+    """Snapshot bytes: a header, then each vector's little-endian values."""
+    header = msgspec.msgpack.encode(_Header(state.layout.numel, sorted(state.slots)))
+    parts = [_MAGIC, len(header).to_bytes(4, "little"), header]
+    return b"".join([*parts, *(_bytes_of(vector) for _, vector in _vectors(state))])
+
+
+def decode_state(data: bytes, layout: Layout) -> State:
+    """The state in snapshot bytes. Raises SH-BLOB-02 if they are not a state of this layout."""
+    start = len(_MAGIC) + 4
+    try:
+        if not data.startswith(_MAGIC):
+            raise ValueError("not a snapshot")
+        body = start + int.from_bytes(data[len(_MAGIC) : start], "little")
+        header = msgspec.msgpack.decode(data[start:body], type=_Header)
+        if header.numel != layout.numel or len(data) != body + 4 * header.numel * (1 + len(header.slots)):
+            raise ValueError("its size does not fit the model")
+    except (ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise ShoalError("SH-BLOB-02", f"a snapshot cannot be read: {error}", "fetch it again") from None
+    values = torch.frombuffer(bytearray(memoryview(data)[body:]), dtype=torch.float32)
+    params, *slots = values.view(1 + len(header.slots), header.numel).unbind()
+    return State(layout, params, dict(zip(header.slots, slots, strict=True)))
+
+
+def _vectors(state: State) -> list[tuple[str, torch.Tensor]]:
+    return [("params", state.params), *sorted(state.slots.items())]
+
+
+def _chunks(vector: torch.Tensor) -> list[memoryview]:
+    view = _bytes_of(vector)
+    return [view[i : i + HASH_CHUNK_BYTES] for i in range(0, len(view), HASH_CHUNK_BYTES)]
+
+
+def _bytes_of(vector: torch.Tensor) -> memoryview:
+    return memoryview(vector.detach().cpu().contiguous().numpy().data).cast("B")

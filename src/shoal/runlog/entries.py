@@ -1,0 +1,218 @@
+"""What a run's log is made of: the entries, and the signed statements of nodes inside them.
+
+In flow facts decided by the coordinator; out flow immutable values. Invariant: the format already carries
+fragments, terms and digests, so that streaming, failover and digest folding change no struct here; a field
+may be added with a default, none may change its meaning.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.base.layout import Layout
+from shoal.data.manifest import Manifest
+from shoal.wire.signed import Signed
+
+
+class Head(msgspec.Struct, frozen=True):
+    """A place in the log: everything up to and including this entry."""
+
+    position: int
+    hash: str
+
+
+class DataRange(msgspec.Struct, frozen=True):
+    """Sample counters [start, start + count), see `data.assignment`."""
+
+    start: int
+    count: int
+
+
+class MergeTaken(msgspec.Struct, frozen=True):
+    """A new global version that entered the local model in mid-training: its seal, and the local step."""
+
+    position: int
+    step: int
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A node's word on one update, signed. The blob is durable and pushed before the claim leaves."""
+
+    run: RunId
+    node: NodeId
+    sequence: int
+    round: int
+    plan: int
+    """Position of the plan this work answers."""
+    head: Head
+    """The log the node stood on."""
+    base: tuple[tuple[int, int], ...]
+    """(fragment index, version) of every fragment the update touches."""
+    merges: tuple[MergeTaken, ...] = ()
+    steps: int
+    samples: int
+    tokens: int
+    data: tuple[DataRange, ...]
+    local_before: str
+    local_after: str
+    """Hashes of inner optimiser, error feedback and RNG around the work."""
+    blob: BlobId
+    size_bytes: int
+    loss: float
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """A seeder's promise that it holds a blob durably and serves it."""
+
+    run: RunId
+    holder: NodeId
+    blob: BlobId
+
+
+class Attestation(msgspec.Struct, frozen=True, kw_only=True):
+    """A node's word on the state it has after a transition."""
+
+    run: RunId
+    node: NodeId
+    at: Head
+    """The seal or rewind that led there."""
+    state: str
+    how: str = "folded"
+    """`folded` from all updates, or `adopted` from digests; only `folded` counts towards a quorum."""
+    snapshot: BlobId | None = None
+    """The state's blob, where this version is one to keep."""
+    validation: float | None = None
+    """Validation loss, from the member whose turn it was to evaluate."""
+
+
+# --- bodies of entries -------------------------------------------------------------------------------
+
+
+class Genesis(msgspec.Struct, frozen=True, kw_only=True, tag="genesis"):
+    """Position 0: everything needed to begin, and who may append."""
+
+    coordinator: bytes
+    """Public key of the sequencer."""
+    recipe: str
+    """The validated recipe as JSON."""
+    manifest: Manifest
+    layout: Layout
+    state: str
+    snapshot: BlobId
+    snapshot_bytes: int
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="joined"):
+    node: NodeId
+    public: bytes
+    name: str = ""
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True, tag="left"):
+    node: NodeId
+    reason: str
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """One member's work in a round. `steps` count towards its claim; the data allows for `spare` more."""
+
+    node: NodeId
+    data: DataRange
+    steps: int
+    batch: int
+    spare: int = 0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
+    """Who trains what until the next seal. A later plan for the same round replaces an earlier one."""
+
+    round: int
+    step: int
+    """Inner steps per member before this round: where learning-rate schedules stand."""
+    members: tuple[Assignment, ...]
+    deadline_ms: int
+    fragments: tuple[int, ...]
+    reason: str
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """An update that counts, with an integer weight and the seeders that hold it."""
+
+    claim: Signed
+    weight: int
+    receipts: tuple[Signed, ...]
+
+
+class Rejected(msgspec.Struct, frozen=True, kw_only=True):
+    node: NodeId
+    sequence: int
+    reason: str
+
+
+class Seal(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
+    """The transition of a round: these updates, in this order, with these weights."""
+
+    round: int
+    fragments: tuple[int, ...]
+    accepted: tuple[Accepted, ...]
+    rejected: tuple[Rejected, ...]
+    reason: str
+
+
+class Digest(msgspec.Struct, frozen=True, kw_only=True):
+    """One shard's folded update, published by the nodes drawn to fold it."""
+
+    fragment: int
+    start: int
+    stop: int
+    blob: BlobId
+    folders: tuple[NodeId, ...]
+
+
+class Digests(msgspec.Struct, frozen=True, kw_only=True, tag="digests"):
+    """Folded shards of the seal at `seal`, for nodes that do not fold every update themselves."""
+
+    seal: int
+    items: tuple[Digest, ...]
+
+
+class Attestations(msgspec.Struct, frozen=True, kw_only=True, tag="attestations"):
+    items: tuple[Signed, ...]
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
+    """A state that a quorum attested and that is stored, so that joiners may begin there."""
+
+    at: int
+    """Position of the seal (or 0) whose state this is."""
+    state: str
+    blob: BlobId
+    size_bytes: int
+    holders: tuple[NodeId, ...]
+
+
+class Rewind(msgspec.Struct, frozen=True, kw_only=True, tag="rewind"):
+    """The state is again what it was after the seal at `to` (0: the beginning)."""
+
+    to: int
+    reason: str
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True, tag="stopped"):
+    reason: str
+
+
+Body = Genesis | Joined | Left | Plan | Seal | Digests | Attestations | Snapshot | Rewind | Stopped
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One link of the chain; stored as `Signed(payload = this, signature of the coordinator)`."""
+
+    run: RunId
+    position: int
+    previous: str
+    term: int
+    """Rises with every start of a coordinator; an old leader's entries are refused."""
+    time_ms: int
+    body: Body

@@ -1,0 +1,394 @@
+"""What a log says: members, versions, the open plan, the path of states. A pure fold over entries.
+
+In flow entries in order; out flows the run as everybody must see it. Invariant: `apply` either accepts an
+entry wholly, having checked every signature and rule in it, or raises `BadEntry` and changes nothing; so the
+coordinator before it appends, a node as it follows, and `verify` afterwards all use this one check.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.data.manifest import blobs as data_blobs
+from shoal.runlog.chain import NO_HEAD, BadEntry, Link, check_link, genesis_key, read_link
+from shoal.runlog.entries import (
+    Accepted,
+    Assignment,
+    Attestation,
+    Attestations,
+    Body,
+    Claim,
+    Digests,
+    Genesis,
+    Head,
+    Joined,
+    Left,
+    Plan,
+    Receipt,
+    Rewind,
+    Seal,
+    Snapshot,
+    Stopped,
+)
+from shoal.wire.identity import node_id
+from shoal.wire.signed import Signed, open_signed, parse
+
+
+@dataclass(slots=True)
+class Member:
+    """A node that was admitted to the run."""
+
+    node: NodeId
+    public: bytes
+    name: str
+    present: bool = True
+    last_sequence: int = -1
+    """The highest sequence of its claims that a seal has settled, either way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """An accepted claim, opened: what the fold needs of it."""
+
+    claim: Claim
+    weight: int
+    holders: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One transition on the path from the beginning to now: a seal that stands."""
+
+    position: int
+    round: int
+    fragments: tuple[int, ...]
+    updates: tuple[Update, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SavedState:
+    """A state to begin from: genesis, or a snapshot entry."""
+
+    at: int
+    state: str
+    blob: BlobId
+    size_bytes: int
+    holders: tuple[NodeId, ...]
+
+
+class RunView:
+    """The run as its log tells it. Read its fields freely; change them only through `apply`."""
+
+    def __init__(self) -> None:
+        self.run = RunId("")
+        self.genesis: Genesis | None = None
+        self.head = NO_HEAD
+        self.term = 0
+        self.time_ms = 0
+        self.hashes: list[str] = []
+        self.members: dict[NodeId, Member] = {}
+        self.round = 0
+        self.versions: list[int] = []
+        self.path: list[Step] = []
+        self.plan: Plan | None = None
+        self.plan_position = -1
+        self.planned: dict[NodeId, dict[int, Assignment]] = {}
+        """This round's members, with their assignments by the position of the plan."""
+        self.next_counter = 0
+        self.snapshots: list[SavedState] = []
+        self.attested: dict[int, dict[NodeId, Attestation]] = {}
+        self.stopped: str | None = None
+        self.began_ms = 0
+        """When the first round was planned, by the coordinator's clock."""
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def length(self) -> int:
+        return self.head.position + 1
+
+    @property
+    def at(self) -> int:
+        """The position whose state is current: the last standing seal, or 0."""
+        return self.path[-1].position if self.path else 0
+
+    @property
+    def steps_done(self) -> int:
+        """Rounds that stand."""
+        return len(self.path)
+
+    def public_of(self, node: NodeId) -> bytes | None:
+        """The key of a member or of the coordinator."""
+        member = self.members.get(node)
+        if member is not None:
+            return member.public
+        coordinator = self.genesis.coordinator if self.genesis else b""
+        return coordinator if node_id(coordinator) == node else None
+
+    def next_step(self, at: int) -> Step | None:
+        """The transition that follows the state at `at`, or None if there is none or `at` was undone."""
+        if at == 0:
+            return self.path[0] if self.path else None
+        index = self.index_of(at)
+        return self.path[index + 1] if index is not None and index + 1 < len(self.path) else None
+
+    def index_of(self, at: int) -> int | None:
+        """Where on the path the seal at this position stands, or None if it does not (any more)."""
+        for index in range(len(self.path) - 1, -1, -1):
+            if self.path[index].position == at:
+                return index
+            if self.path[index].position < at:
+                break
+        return None
+
+    def stands(self, at: int) -> bool:
+        """True if the state at this position is on the path to the current one."""
+        return at == 0 or self.index_of(at) is not None
+
+    def best_start(self) -> SavedState:
+        """The latest saved state that still stands."""
+        return next(saved for saved in reversed(self.snapshots) if self.stands(saved.at))
+
+    def needed_blobs(self, keep_snapshots: int = 2) -> set[BlobId]:
+        """Blobs that somebody may still need: the last few saved states and every update after them."""
+        standing = [saved for saved in self.snapshots if self.stands(saved.at)][-keep_snapshots:]
+        needed = {saved.blob for saved in standing}
+        needed.update(
+            update.claim.blob
+            for step in self.path
+            if step.position > standing[0].at
+            for update in step.updates
+        )
+        if self.genesis:
+            needed.update(data_blobs(self.genesis.manifest))
+        return needed
+
+    # --- applying --------------------------------------------------------------------------------------
+
+    def apply(self, link: Link) -> None:
+        """Take the next entry. Raises `BadEntry`; then nothing has changed."""
+        entry, body = link.entry, link.entry.body
+        if self.genesis is None:
+            public, run = genesis_key(link), entry.run
+        else:
+            public, run = self.genesis.coordinator, self.run
+        check_link(link, self.head, self.term, run, public)
+        self.check(body)
+        self._take(body, entry.position)
+        self.run, self.head, self.term, self.time_ms = run, link.head, entry.term, entry.time_ms
+        self.hashes.append(link.hash)
+        if isinstance(body, Plan) and not self.began_ms:
+            self.began_ms = entry.time_ms
+
+    def check(self, body: Body) -> None:
+        """Raise `BadEntry` unless this body may come next."""
+        if (self.genesis is None) != isinstance(body, Genesis):
+            raise BadEntry("is a second genesis" if self.genesis else "comes before the genesis entry")
+        if self.stopped is not None and not isinstance(body, Attestations | Snapshot):
+            raise BadEntry("comes after the run was stopped")
+        match body:
+            case Joined():
+                _require(node_id(body.public) == body.node, "names a member whose id is not its key's hash")
+            case Left():
+                _require(body.node in self.members, f"lets {body.node} leave, who never joined")
+            case Plan():
+                self._check_plan(body)
+            case Seal():
+                self._check_seal(body)
+            case Digests():
+                _require(self.index_of(body.seal) is not None, "has digests of a seal that does not stand")
+            case Attestations():
+                for item in body.items:
+                    self.open_attestation(item)
+            case Snapshot():
+                _require(self.stands(body.at), f"snapshots position {body.at}, which does not stand")
+            case Rewind():
+                _require(self.stands(body.to), f"rewinds to {body.to}, which does not stand")
+            case Genesis() | Stopped():
+                pass
+
+    def _check_plan(self, plan: Plan) -> None:
+        _require(plan.round == self.round, f"plans round {plan.round} where {self.round} is next")
+        fragments = range(len(self.versions))
+        _require(
+            bool(plan.fragments) and all(f in fragments for f in plan.fragments), "plans unknown fragments"
+        )
+        names = [assignment.node for assignment in plan.members]
+        _require(len(set(names)) == len(names), "assigns one member twice")
+        start = self.next_counter
+        for assignment in plan.members:
+            _require(assignment.node in self.members, f"assigns work to {assignment.node}, not a member")
+            span = assignment.batch * (assignment.steps + assignment.spare)
+            _require(
+                assignment.data.start >= start and assignment.data.count == span and span > 0,
+                f"assigns {assignment.node} samples that overlap others'",
+            )
+            start = assignment.data.start + assignment.data.count
+
+    def _check_seal(self, seal: Seal) -> None:
+        _require(self.plan is not None, "seals a round that was not planned")
+        _require(seal.round == self.round, f"seals round {seal.round} where {self.round} is next")
+        _require(bool(seal.accepted), "seals no update")
+        nodes = [self.open_accepted(item).claim.node for item in seal.accepted]
+        _require(len(set(nodes)) == len(nodes), "counts one node's work twice")
+        for rejection in seal.rejected:
+            _require(rejection.node in self.members, f"rejects {rejection.node}, not a member")
+
+    def open_claim(self, signed: Signed) -> Claim:
+        """The claim, if it may be sealed now. Raises `BadEntry` with the reason otherwise."""
+        # The node is named inside the payload; parse it unchecked to learn whose key to check it with.
+        unchecked = parse(signed.payload, Claim)
+        member = self.members.get(unchecked.node) if unchecked else None
+        if member is None:
+            raise BadEntry("has a claim of a node that is not a member")
+        claim = open_signed(signed, Claim, member.public)
+        if claim is None:
+            raise BadEntry(f"has a claim that {member.node} did not sign")
+        self._check_claim(claim, member)
+        return claim
+
+    def _check_claim(self, claim: Claim, member: Member) -> None:
+        who = f"has a claim of {claim.node[:12]}"
+        _require(claim.run == self.run, f"{who} for another run")
+        _require(claim.round == self.round, f"{who} for round {claim.round}, not {self.round}")
+        _require(claim.sequence > member.last_sequence, f"{who} whose sequence was settled before")
+        assignment = self.planned.get(claim.node, {}).get(claim.plan)
+        if assignment is None:
+            raise BadEntry(f"{who} that is not in this round's plan at {claim.plan}")
+        head = claim.head
+        on_chain = 0 <= head.position < self.length and self.hashes[head.position] == head.hash
+        _require(on_chain, f"{who} who stood on another log")
+        wanted = tuple((f, self.versions[f]) for f in self.plan.fragments) if self.plan else ()
+        _require(claim.base == wanted, f"{who} from base {claim.base}, not {wanted}")
+        _require(claim.steps > 0 and claim.samples > 0 and claim.size_bytes > 0, f"{who} without work")
+        counted = sum(part.count for part in claim.data)
+        _require(claim.samples == counted, f"{who} of {claim.samples} samples on {counted} counters")
+        _require(
+            all(part.count > 0 and part.start >= 0 for part in claim.data), f"{who} with an empty data range"
+        )
+        first, last = assignment.data, claim.data[-1]
+        inside = first.start <= last.start and last.start + last.count <= first.start + first.count
+        _require(inside, f"{who} on samples that were not assigned to it")
+
+    def open_accepted(self, item: Accepted) -> Update:
+        """An accepted update with its receipts checked. Raises `BadEntry`."""
+        claim = self.open_claim(item.claim)
+        _require(item.weight > 0, "accepts an update with no weight")
+        return Update(claim, item.weight, self.open_receipts(claim, item.receipts))
+
+    def open_receipts(self, claim: Claim, receipts: tuple[Signed, ...]) -> tuple[NodeId, ...]:
+        """Who holds the claim's blob, by their signatures; the author's own word does not count."""
+        holders: list[NodeId] = []
+        for signed in receipts:
+            unchecked = parse(signed.payload, Receipt)
+            public = self.public_of(unchecked.holder) if unchecked else None
+            receipt = open_signed(signed, Receipt, public) if public else None
+            fits = receipt is not None and receipt.run == self.run and receipt.blob == claim.blob
+            if receipt is None or not fits or receipt.holder == claim.node or receipt.holder in holders:
+                raise BadEntry(f"has a storage receipt for {claim.blob[:12]} that does not hold")
+            holders.append(receipt.holder)
+        _require(bool(holders), f"accepts {claim.blob[:12]}, which nobody but its author holds")
+        return tuple(holders)
+
+    def open_attestation(self, signed: Signed) -> Attestation:
+        """A member's attestation of a position of this log. Raises `BadEntry`."""
+        unchecked = parse(signed.payload, Attestation)
+        member = self.members.get(unchecked.node) if unchecked else None
+        attestation = open_signed(signed, Attestation, member.public) if member else None
+        if attestation is None:
+            raise BadEntry("has an attestation that no member signed")
+        at = attestation.at
+        known = 0 <= at.position < self.length and self.hashes[at.position] == at.hash
+        _require(known and attestation.run == self.run, "has an attestation of another log")
+        return attestation
+
+    def _take(self, body: Body, position: int) -> None:
+        match body:
+            case Genesis():
+                self.genesis = body
+                self.versions = [0] * len(body.layout.fragments)
+                saved = SavedState(0, body.state, body.snapshot, body.snapshot_bytes, ())
+                self.snapshots.append(saved)
+            case Joined():
+                member = self.members.get(body.node)
+                if member is None:
+                    self.members[body.node] = Member(body.node, body.public, body.name)
+                else:
+                    member.present = True
+            case Left():
+                self.members[body.node].present = False
+            case Plan():
+                self.plan, self.plan_position = body, position
+                for item in body.members:
+                    self.planned.setdefault(item.node, {})[position] = item
+                if body.members:
+                    last = body.members[-1].data
+                    self.next_counter = last.start + last.count
+            case Seal():
+                self._take_seal(body, position)
+            case Attestations():
+                for signed in body.items:
+                    word = self.open_attestation(signed)
+                    self.attested.setdefault(word.at.position, {})[word.node] = word
+            case Snapshot():
+                saved = SavedState(body.at, body.state, body.blob, body.size_bytes, body.holders)
+                self.snapshots.append(saved)
+            case Rewind():
+                while self.path and self.path[-1].position > body.to:
+                    self.path.pop()
+                self.versions = [version + 1 for version in self.versions]
+                self._close_round()
+            case Stopped():
+                self.stopped = body.reason
+                self._close_round()
+            case Digests():
+                pass
+
+    def _take_seal(self, seal: Seal, position: int) -> None:
+        updates = tuple(self.open_accepted(item) for item in seal.accepted)
+        for update in updates:
+            self.members[update.claim.node].last_sequence = update.claim.sequence
+        for rejection in seal.rejected:
+            member = self.members[rejection.node]
+            member.last_sequence = max(member.last_sequence, rejection.sequence)
+        self.path.append(Step(position, seal.round, seal.fragments, updates))
+        for fragment in seal.fragments:
+            self.versions[fragment] += 1
+        self.round += 1
+        self._close_round()
+
+    def _close_round(self) -> None:
+        self.plan, self.plan_position, self.planned = None, -1, {}
+
+
+def _require(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise BadEntry(otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The first place where a log does not hold."""
+
+    position: int
+    what: str
+
+
+def verify_log(entries: list[bytes], run: RunId | None = None) -> tuple[RunView, Finding | None]:
+    """Check a whole log. The view stands after the last good entry; a finding names the first bad one."""
+    view = RunView()
+    for position, encoded in enumerate(entries):
+        try:
+            link = read_link(encoded)
+            if run is not None and link.entry.run != run:
+                raise BadEntry(f"belongs to run {link.entry.run}, not {run}")
+            view.apply(link)
+        except BadEntry as error:
+            return view, Finding(position, str(error))
+    return view, None
+
+
+def head_of(view: RunView, position: int) -> Head:
+    """The head as it was at an earlier position."""
+    return Head(position, view.hashes[position])

@@ -1,0 +1,198 @@
+"""The recipe: everything that defines a run, validated when it is loaded.
+
+In flows YAML, environment variables and `--set a.b=c`; out flows a frozen `Recipe`, or an error that names the
+field, what was found and what is allowed. Invariant: a recipe that loads can be trained; what cannot be
+combined soundly is refused here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from shoal.base.errors import ShoalError
+from shoal.data.spec import DataSpec
+from shoal.strategy.pieces import Section, Strategy
+from shoal.strategy.presets import PRESETS, expand
+from shoal.training.spec import InnerSpec, ModelSpec
+
+ENVIRONMENT_PREFIX = "SHOAL_SET_"
+
+
+class Budget(Section):
+    """When a run ends: at the first of these that is reached."""
+
+    rounds: int | None = Field(default=None, ge=1)
+    tokens: int | None = Field(default=None, ge=1)
+    seconds: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.rounds is None and self.tokens is None and self.seconds is None:
+            raise ValueError("give at least one of rounds, tokens, seconds")
+        return self
+
+
+class Membership(Section):
+    min_nodes: int = Field(default=1, ge=1, le=100_000)
+    """Rounds begin only with this many ready nodes."""
+    lease_s: float = Field(default=15.0, gt=0)
+    """A node unheard for so long is not waited for. Raise it for flaky links, lower it to lose less time."""
+    heartbeat_s: float = Field(default=2.0, gt=0)
+    reconnect_s: float = Field(default=3.0, gt=0)
+    """How long a node whose connection broke may take to come back before it is not waited for."""
+
+
+class Storage(Section):
+    receipts: int = Field(default=1, ge=1, le=16)
+    """How many others must hold an update before it can be sealed."""
+    snapshot_every: int = Field(default=10, ge=1)
+    """Rounds between saved states; joiners replay at most so many."""
+    quota_bytes: int = Field(default=20_000_000_000, ge=1)
+    """How much disk one process may use for blobs."""
+
+
+class Evaluation(Section):
+    every: int = Field(default=1, ge=1)
+    """Rounds between validations, each by one node in turn."""
+    batches: int = Field(default=4, ge=1)
+
+
+class Recipe(Section):
+    """One run, as its organiser means it."""
+
+    name: str = Field(default="run", min_length=1, max_length=80)
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    model: ModelSpec
+    data: DataSpec
+    inner: InnerSpec
+    strategy: Strategy
+    budget: Budget
+    membership: Membership = Membership()
+    storage: Storage = Storage()
+    evaluation: Evaluation = Evaluation()
+
+    @model_validator(mode="after")
+    def _leases(self) -> Self:
+        if self.membership.heartbeat_s * 2 > self.membership.lease_s:
+            raise ValueError("membership.lease_s must be at least twice heartbeat_s, or every lease lapses")
+        return self
+
+
+def load_recipe(
+    path: Path, *, overrides: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> Recipe:
+    """Read a recipe file. `overrides` are `a.b=c`; SHOAL_SET_a__b=c in the environment does the same."""
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ShoalError("SH-RECIPE-01", f"cannot read {path}: {error}", "check the path") from None
+    return parse_recipe(text, overrides=overrides, environment=environment, where=str(path))
+
+
+def parse_recipe(
+    text: str,
+    *,
+    overrides: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    where: str = "recipe",
+) -> Recipe:
+    """A recipe from YAML (or JSON) text. Raises SH-RECIPE-01, -02 or -03."""
+    try:
+        values = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or error
+        raise ShoalError("SH-RECIPE-01", f"{where}{line} is not YAML: {problem}", "mend the line") from None
+    if not isinstance(values, dict):
+        raise ShoalError("SH-RECIPE-01", f"{where} is not a mapping of fields", "see docs/recipes.md")
+    for setting in [*_from_environment(environment), *overrides]:
+        _override(values, setting)
+    return _validate(values, where)
+
+
+def _from_environment(environment: Mapping[str, str] | None) -> list[str]:
+    found = os.environ if environment is None else environment
+    names = sorted(name for name in found if name.startswith(ENVIRONMENT_PREFIX))
+    return [f"{n.removeprefix(ENVIRONMENT_PREFIX).replace('__', '.')}={found[n]}" for n in names]
+
+
+def _override(values: dict[str, Any], setting: str) -> None:
+    path, equals, text = setting.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise ShoalError(
+            "SH-RECIPE-02", f"--set {setting!r} is not of the form a.b=c", "e.g. --set budget.rounds=5"
+        )
+    at = values
+    for key in keys[:-1]:
+        inner = at.setdefault(key, {})
+        if not isinstance(inner, dict):
+            raise ShoalError(
+                "SH-RECIPE-02", f"--set {path}: {key!r} is a value, not a section", "see docs/recipes.md"
+            )
+        at = inner
+    try:
+        at[keys[-1]] = yaml.safe_load(text)
+    except yaml.YAMLError:
+        at[keys[-1]] = text
+
+
+def _validate(values: dict[str, Any], where: str) -> Recipe:
+    strategy = values.get("strategy", {})
+    if isinstance(strategy, dict):
+        try:
+            values = {**values, "strategy": expand(strategy)}
+        except KeyError as error:
+            raise ShoalError(
+                "SH-RECIPE-02",
+                f"{where}: strategy.preset: found {error.args[0]!r}",
+                f"allowed: {', '.join(sorted(PRESETS))}",
+            ) from None
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        raise _explain(error, where) from None
+
+
+def _explain(error: ValidationError, where: str) -> ShoalError:
+    """Every mistake with its path, what was found and what is allowed."""
+    lines = []
+    unsound = True
+    for item in error.errors(include_url=False):
+        path = ".".join(str(part) for part in item["loc"]) or "recipe"
+        kind, found = item["type"], item.get("input")
+        if kind == "extra_forbidden":
+            lines.append(f"{path}: unknown field{_similar(item['loc'])}")
+        elif kind == "missing":
+            lines.append(f"{path}: missing")
+        elif kind == "value_error":
+            lines.append(f"{path}: {item['msg'].removeprefix('Value error, ')}")
+        else:
+            shown = repr(found) if not isinstance(found, dict | list) else type(found).__name__
+            lines.append(f"{path}: found {shown[:80]}; {item['msg']}")
+        unsound = unsound and kind == "value_error"
+    code = "SH-RECIPE-03" if unsound else "SH-RECIPE-02"
+    return ShoalError(code, f"{where}: " + "; ".join(lines), "see docs/recipes.md for every field")
+
+
+def _similar(path: tuple[int | str, ...]) -> str:
+    known = _field_names(Recipe)
+    close = difflib.get_close_matches(str(path[-1]), known, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+def _field_names(model: Any) -> list[str]:
+    names: list[str] = []
+    for name, field in model.model_fields.items():
+        names.append(name)
+        if isinstance(field.annotation, type) and hasattr(field.annotation, "model_fields"):
+            names += _field_names(field.annotation)
+    return names

@@ -1,0 +1,91 @@
+"""From a recipe's model section to a model, and from a model and a batch to a loss.
+
+In flow spec, manifest and seed; out flows a module on the CPU. Invariant: the same three give the same bytes,
+and whatever its family, a model is trained through `loss_of` alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from shoal.base.errors import ShoalError
+from shoal.data.dataset import Batch
+from shoal.data.manifest import Manifest
+from shoal.training.gpt import build_gpt
+from shoal.training.pretrained import build_pretrained, dropout_rates
+from shoal.training.spec import CnnSpec, GptSpec, MlpSpec, ResnetSpec, TransformersSpec
+from shoal.training.vision import build_vision
+
+AnyModelSpec = GptSpec | TransformersSpec | MlpSpec | CnnSpec | ResnetSpec
+
+
+def build_model(spec: AnyModelSpec, manifest: Manifest, seed: int, *, allow_code: bool = False) -> nn.Module:
+    """A model for this data, in float32 on the CPU. Raises SH-MODEL-01 where the two do not fit."""
+    wanted = "tokens" if isinstance(spec, GptSpec | TransformersSpec) else "arrays"
+    if manifest.kind != wanted:
+        raise _misfit(f"a {spec.kind} model needs {wanted}, and the data is {manifest.kind}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed % (1 << 63))
+        model = _build(spec, manifest, seed, allow_code)
+    _check_parameters_only(model)
+    return model
+
+
+def _build(spec: AnyModelSpec, manifest: Manifest, seed: int, allow_code: bool) -> nn.Module:
+    if isinstance(spec, GptSpec):
+        context = spec.context or manifest.context
+        if context < manifest.context:
+            raise _misfit(f"its context {context} is shorter than the data's {manifest.context}")
+        return build_gpt(spec, manifest.vocab_size, context, seed)
+    if isinstance(spec, TransformersSpec):
+        return build_pretrained(spec, manifest.vocab_size, manifest.context, allow_code)
+    if not isinstance(spec, MlpSpec) and len(manifest.sample_shape) not in (2, 3):
+        raise _misfit(f"a {spec.kind} needs images, and samples have shape {manifest.sample_shape}")
+    return build_vision(spec, manifest.sample_shape, manifest.classes, seed)
+
+
+def logits_of(model: Callable[..., Any], inputs: torch.Tensor) -> torch.Tensor:
+    """The model's logits, whether it returns them or an output that holds them."""
+    output = model(inputs)
+    logits: torch.Tensor = output if isinstance(output, torch.Tensor) else output.logits
+    return logits
+
+
+def loss_of(model: Callable[..., Any], batch: Batch) -> torch.Tensor:
+    """The mean cross-entropy over every target of the batch."""
+    logits = logits_of(model, batch.inputs)
+    return F.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), batch.targets.reshape(-1))
+
+
+def head_of(model: nn.Module) -> nn.Module | None:
+    """The layer that makes the logits."""
+    find = getattr(model, "get_output_embeddings", None)
+    head = find() if callable(find) else getattr(model, "head", None)
+    return head if isinstance(head, nn.Module) else None
+
+
+def draws_noise(model: nn.Module) -> bool:
+    """True if a training step of this model draws random numbers."""
+    config = getattr(model, "config", None)
+    if config is not None and any(rate > 0 for rate in dropout_rates(config).values()):
+        return True
+    return any(isinstance(module, nn.Dropout) and module.p > 0 for module in model.modules())
+
+
+def _check_parameters_only(model: nn.Module) -> None:
+    """Running statistics would not travel with the flat vector, so a model that has them is refused."""
+    parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+    extra = sorted(set(model.state_dict()) - parameters)
+    if extra:
+        raise _misfit(f"it keeps values that are not parameters: {', '.join(extra[:3])}")
+
+
+def _misfit(cause: str) -> ShoalError:
+    return ShoalError(
+        "SH-MODEL-01", f"the model cannot be built: {cause}", "check the recipe's model section"
+    )

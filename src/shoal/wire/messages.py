@@ -1,0 +1,215 @@
+"""What travels on the control channel between a node and the coordinator.
+
+In flow typed values; out flow frames of MessagePack, each with the protocol's version. Invariant: a frame that
+is too long, of another version or not one of these types never becomes a message.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from shoal.base.errors import ShoalError
+from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.wire.signed import Signed
+
+PROTOCOL = 1
+MAX_FRAME_BYTES = 4 << 20
+
+
+class Challenge(msgspec.Struct, frozen=True, kw_only=True, tag="challenge"):
+    """Coordinator's first word: prove who you are by signing this."""
+
+    protocol: int
+    coordinator: NodeId
+    nonce: bytes
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
+    """Node's answer. `proof` is its signature over a `Proof`."""
+
+    protocol: int
+    run: RunId
+    public: bytes
+    token: str
+    name: str
+    address: str
+    """Where its blobs are served; "" if it takes no inbound connections."""
+    length: int
+    """How many entries of the log it has."""
+    proof: Signed
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """Binds a node's key to this run, this coordinator and this connection."""
+
+    run: RunId
+    coordinator: NodeId
+    nonce: bytes
+
+
+class PeerAddress(msgspec.Struct, frozen=True):
+    node: NodeId
+    address: str
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="welcome"):
+    run: RunId
+    heartbeat_s: float
+    length: int
+
+
+class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
+    """The coordinator does not want this node (or this message), and says why."""
+
+    code: str
+    cause: str
+    next_step: str
+    final: bool = True
+
+
+class Peers(msgspec.Struct, frozen=True, kw_only=True, tag="peers"):
+    """Who can be reached for blobs now, the coordinator last."""
+
+    peers: tuple[PeerAddress, ...]
+
+
+class Entries(msgspec.Struct, frozen=True, kw_only=True, tag="entries"):
+    items: tuple[bytes, ...]
+
+
+class NeedEntries(msgspec.Struct, frozen=True, kw_only=True, tag="need"):
+    start: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
+    """A node's sign of life, and what people want to see of it."""
+
+    at: int
+    """The seal its state stands at; -1 while it has none."""
+    length: int
+    doing: str
+    step: int = 0
+    loss: float = 0.0
+    tokens_per_s: float = 0.0
+    up_bytes: int = 0
+    down_bytes: int = 0
+    device: str = ""
+
+
+class Beat(msgspec.Struct, frozen=True, kw_only=True, tag="beat"):
+    """The coordinator's answer to a heartbeat: your lease is renewed, the log is this long."""
+
+    length: int
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True, tag="offer"):
+    """A claim with the storage receipts that make it sealable."""
+
+    claim: Signed
+    receipts: tuple[Signed, ...]
+
+
+class ClaimAck(msgspec.Struct, frozen=True, kw_only=True, tag="claim-ack"):
+    """`kept`: the claim is durable with the coordinator and will be accepted or rejected in a seal."""
+
+    sequence: int
+    kept: bool
+    reason: str
+
+
+class Attest(msgspec.Struct, frozen=True, kw_only=True, tag="attest"):
+    attestation: Signed
+
+
+class Stuck(msgspec.Struct, frozen=True, kw_only=True, tag="stuck"):
+    """The node cannot get a blob that the seal at `at` needs, from anyone."""
+
+    at: int
+    blob: BlobId
+    seconds: float
+
+
+class Rebuild(msgspec.Struct, frozen=True, kw_only=True, tag="rebuild"):
+    """Your state at `at` is not what the quorum has: drop it and rebuild from a snapshot."""
+
+    at: int
+
+
+class PleasePush(msgspec.Struct, frozen=True, kw_only=True, tag="please-push"):
+    """The coordinator wants a blob from a node that it cannot reach: push it here."""
+
+    blob: BlobId
+
+
+class Goodbye(msgspec.Struct, frozen=True, kw_only=True, tag="goodbye"):
+    """The node leaves, on purpose."""
+
+    reason: str
+
+
+Message = (
+    Challenge
+    | Hello
+    | Welcome
+    | Refuse
+    | Peers
+    | Entries
+    | NeedEntries
+    | Heartbeat
+    | Beat
+    | Offer
+    | ClaimAck
+    | Attest
+    | Stuck
+    | Rebuild
+    | PleasePush
+    | Goodbye
+)
+
+
+class _Frame(msgspec.Struct, frozen=True, array_like=True):
+    protocol: int
+    message: Message
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(_Frame)
+_version = msgspec.msgpack.Decoder(tuple[int, msgspec.Raw])
+
+
+def encode(message: Message) -> bytes:
+    """A frame. Raises SH-WIRE-01 if the message is larger than any receiver would take."""
+    frame = _encoder.encode(_Frame(PROTOCOL, message))
+    if len(frame) > MAX_FRAME_BYTES:
+        raise ShoalError("SH-WIRE-01", f"a frame of {len(frame)} bytes", "send it in parts")
+    return frame
+
+
+def decode(frame: bytes) -> Message:
+    """The message in hostile bytes. Raises SH-WIRE-01, or SH-JOIN-06 for another version's frame."""
+    if len(frame) > MAX_FRAME_BYTES:
+        raise ShoalError(
+            "SH-WIRE-01", f"a frame of {len(frame)} bytes, over {MAX_FRAME_BYTES}", "check the peer's version"
+        )
+    try:
+        return _decoder.decode(frame).message
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        _check_version(frame)
+        raise ShoalError("SH-WIRE-01", f"a garbled frame: {error}", "check the peer's version") from None
+
+
+def _check_version(frame: bytes) -> None:
+    try:
+        protocol, _ = _version.decode(frame)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return
+    if protocol != PROTOCOL:
+        raise version_error(protocol)
+
+
+def version_error(protocol: int) -> ShoalError:
+    return ShoalError(
+        "SH-JOIN-06",
+        f"the other side speaks protocol {protocol}, this one {PROTOCOL}",
+        "install the same version of shoal on both: pip install -U shoal",
+    )

@@ -1,0 +1,55 @@
+"""A signed statement: exact bytes, and a signature over them. Parsing happens after the check.
+
+In flows a value and an identity; out flows bytes that anyone can check and nobody can alter. Invariant: a
+statement is decoded from the very bytes that were signed, never encoded again.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import blake3
+import msgspec
+
+from shoal.wire.identity import Identity, verify
+
+T = TypeVar("T")
+_encoder = msgspec.msgpack.Encoder()
+_decoders: dict[type, msgspec.msgpack.Decoder[object]] = {}
+
+
+class Signed(msgspec.Struct, frozen=True, array_like=True):
+    """`payload` is a MessagePack struct; whose signature it is, the payload or its context says."""
+
+    payload: bytes
+    signature: bytes
+
+
+def sign(identity: Identity, value: msgspec.Struct) -> Signed:
+    """Sign a struct; its class name is the domain, so a claim's signature can never pass for a receipt's."""
+    payload = _encoder.encode(value)
+    return Signed(payload, identity.sign(type(value).__name__, payload))
+
+
+def open_signed(signed: Signed, kind: type[T], public: bytes) -> T | None:
+    """The statement inside, or None if `public` did not sign it or it is not a `kind`."""
+    if not verify(public, kind.__name__, signed.payload, signed.signature):
+        return None
+    return parse(signed.payload, kind)
+
+
+def parse(payload: bytes, kind: type[T]) -> T | None:
+    """The value in hostile bytes, or None if they are not a `kind`."""
+    decoder = _decoders.get(kind)
+    if decoder is None:
+        decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
+    try:
+        value = decoder.decode(payload)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+        return None
+    return value if isinstance(value, kind) else None
+
+
+def digest(payload: bytes) -> str:
+    """The BLAKE3 hash by which entries and states are named, in hex."""
+    return blake3.blake3(payload).hexdigest()

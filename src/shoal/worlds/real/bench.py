@@ -1,0 +1,204 @@
+"""How fast a blob moves between two processes on this machine, against bare TLS streams.
+
+In flows a size; out flow MB/s, the best of three interleaved rounds each: `bare`, asyncio TLS streams on
+uvloop that move the bytes and nothing else, and `peer`, the way blobs really go: 1 MiB ranges over HTTP, 8
+in flight, each checked by its BLAKE3 hash and written to disk, the file synced at the end. Invariant: both
+move the same bytes between the same two processes, in the same minute.
+
+Run as a module it is one of the two processes; the sending one prints where it serves and leaves when its
+input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import blake3
+
+from shoal.base.host import Peer, Refused
+from shoal.base.ids import NodeId
+from shoal.wire.identity import Identity
+from shoal.worlds.real.addresses import split_address
+from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.host import RealHost
+from shoal.worlds.real.loop import run
+from shoal.worlds.real.tls import client_context, server_context
+
+CHUNK_BYTES = 1 << 20
+IN_FLIGHT = 8
+ROUNDS = 3
+_TIMEOUT_S = 120.0
+_BLOB = "blob"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sender:
+    """Where the sending process serves."""
+
+    node: NodeId
+    bare: str
+    peer: str
+
+
+def measure_blob(size_bytes: int) -> dict[str, float]:
+    """Move a blob of `size_bytes` both ways, best of three. MB/s are 10^6 bytes a second.
+
+    Both ends are fresh processes, since the caller's heap would colour the result.
+    """
+    if size_bytes < 1:
+        raise ValueError("a blob has at least one byte")
+    command = [sys.executable, "-m", "shoal.worlds.real.bench", "receive", str(size_bytes)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=10 * _TIMEOUT_S)
+    return {str(name): float(value) for name, value in json.loads(done.stdout).items()}
+
+
+def _receive(size_bytes: int) -> None:
+    """The receiving process: starts the sending one, measures, prints the result."""
+    with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
+        root = Path(folder)
+        hashes = _make_blob(FileDisk(root / "sender"), size_bytes)
+        with _sending(root / "sender") as sender:
+            bare_s, peer_s = run(_rounds(sender, FileDisk(root / "receiver"), size_bytes, hashes))
+    _print(
+        {
+            "size_bytes": size_bytes,
+            "bare_mb_s": size_bytes / 1e6 / bare_s,
+            "peer_mb_s": size_bytes / 1e6 / peer_s,
+            "ratio": bare_s / peer_s,
+        }
+    )
+
+
+async def _rounds(
+    sender: _Sender, disk: FileDisk, size_bytes: int, hashes: list[bytes]
+) -> tuple[float, float]:
+    bare_s = peer_s = float("inf")
+    for _ in range(ROUNDS):
+        bare_s = min(bare_s, await _timed_bare(sender, size_bytes))
+        async with RealHost(Identity.generate(), disk) as host:
+            peer_s = min(peer_s, await _timed_peer(host, sender, size_bytes, hashes))
+    return bare_s, peer_s
+
+
+async def _timed_bare(sender: _Sender, size_bytes: int) -> float:
+    host, port = split_address(sender.bare)
+    began = time.perf_counter()
+    async with asyncio.timeout(_TIMEOUT_S):
+        reader, writer = await asyncio.open_connection(
+            host, port, ssl=client_context(sender.node), server_hostname="", limit=CHUNK_BYTES
+        )
+        got = 0
+        while piece := await reader.read(CHUNK_BYTES):
+            got += len(piece)
+    elapsed = time.perf_counter() - began
+    writer.close()
+    if got != size_bytes:
+        raise RuntimeError(f"the bare stream carried {got} bytes, not {size_bytes}")
+    return elapsed
+
+
+async def _timed_peer(host: RealHost, sender: _Sender, size_bytes: int, hashes: list[bytes]) -> float:
+    peer = Peer(node=sender.node, address=sender.peer)
+    chunks = iter(enumerate(hashes))
+
+    async def lane() -> None:
+        for index, expected in chunks:
+            start = index * CHUNK_BYTES
+            stop = min(start + CHUNK_BYTES, size_bytes)
+            data = await host.get(peer, _BLOB, start, stop, timeout_s=_TIMEOUT_S)
+            await host.work(lambda d=data, s=start, e=expected: _keep(host, s, d, e))  # type: ignore[misc]
+
+    host.disk.remove(_BLOB)
+    began = time.perf_counter()
+    async with asyncio.timeout(_TIMEOUT_S), asyncio.TaskGroup() as group:
+        for number in range(IN_FLIGHT):
+            group.create_task(lane(), name=f"lane-{number}")
+    await host.work(lambda: host.disk.sync(_BLOB))
+    await host.work(lambda: host.disk.sync_folder(""))
+    return time.perf_counter() - began
+
+
+def _keep(host: RealHost, start: int, data: bytes, expected: bytes) -> None:
+    if blake3.blake3(data).digest() != expected:
+        raise RuntimeError(f"the chunk at {start} is corrupt")
+    host.disk.write_at(_BLOB, start, data)
+
+
+def _make_blob(disk: FileDisk, size_bytes: int) -> list[bytes]:
+    """Write a blob of reproducible noise; its chunks' hashes."""
+    noise = blake3.blake3(b"shoal bench blob")
+    hashes = []
+    for start in range(0, size_bytes, CHUNK_BYTES):
+        chunk = noise.digest(length=min(CHUNK_BYTES, size_bytes - start), seek=start)
+        disk.write_at(_BLOB, start, chunk)
+        hashes.append(blake3.blake3(chunk).digest())
+    disk.sync(_BLOB)
+    return hashes
+
+
+@contextmanager
+def _sending(folder: Path) -> Iterator[_Sender]:
+    """The sending process, alive within."""
+    command = [sys.executable, "-m", "shoal.worlds.real.bench", "send", str(folder)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            where = json.loads(child.stdout.readline())
+            yield _Sender(node=NodeId(where["node"]), bare=where["bare"], peer=where["peer"])
+        finally:
+            child.kill()
+
+
+class _OneBlob:
+    """Implements `base.host.Resources` for one file."""
+
+    def __init__(self, disk: FileDisk) -> None:
+        self._disk = disk
+
+    def get(self, path: str, start: int, stop: int | None) -> bytes | None:
+        return self._disk.read(path, start, stop) if path == _BLOB else None
+
+    def put(self, path: str, body: bytes, sender: NodeId) -> bytes:
+        raise Refused("this process only sends")
+
+
+async def _send(folder: Path) -> None:
+    identity = Identity.generate()
+    disk = FileDisk(folder)
+    blob = memoryview(disk.read(_BLOB))
+
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for start in range(0, len(blob), CHUNK_BYTES):
+            writer.write(blob[start : start + CHUNK_BYTES])
+            await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async with RealHost(identity, disk, peer_port=0) as host:
+        peer = await host.offer(_OneBlob(disk))
+        server = await asyncio.start_server(pour, "127.0.0.1", 0, ssl=server_context(identity))
+        port = server.sockets[0].getsockname()[1]
+        _print({"node": identity.node, "bare": f"127.0.0.1:{port}", "peer": peer})
+        await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+        server.close()
+
+
+def _print(value: dict[str, str] | dict[str, float]) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "send":
+        run(_send(Path(sys.argv[2])))
+    else:
+        _receive(int(sys.argv[2]))

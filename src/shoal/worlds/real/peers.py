@@ -1,0 +1,228 @@
+"""Requests to peers: the asking side of the bulk transport.
+
+In flow ranges and bodies wanted by the event loop; out flow bytes, or one failure. Invariant: every request
+ends by its deadline, a cancelled request frees its thread at once, and no peer can take up more than its
+share of the threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from shoal.base.errors import ChannelClosed
+from shoal.base.host import Peer, Refused
+from shoal.base.ids import NodeId
+from shoal.wire.identity import Identity
+from shoal.worlds.real.http1 import Reply, parse_reply, render_get, render_put
+from shoal.worlds.real.limits import Throttle
+from shoal.worlds.real.meter import Meter
+from shoal.worlds.real.peer_pool import Line, PeerPool
+from shoal.worlds.real.peer_proof import NONCE_BYTES, NONCE_PATH, make_proof
+from shoal.worlds.real.peer_session import MESSAGE_BYTES
+from shoal.worlds.real.tls import WrongNode
+
+T = TypeVar("T")
+
+THREADS = 64
+LINES_PER_PEER = 4
+_HEAD_BYTES = 8 << 10
+
+
+class _Call:
+    """One request on its way through a thread; `abort` may come from another."""
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self._lock = threading.Lock()
+        self._line: Line | None = None
+        self._aborted = False
+
+    def hold(self, line: Line | None) -> None:
+        """From now on `abort` breaks this line."""
+        with self._lock:
+            self._line = line
+            if self._aborted and line:
+                line.stream.abort()
+
+    def abort(self) -> None:
+        with self._lock:
+            self._aborted = True
+            if self._line:
+                self._line.stream.abort()
+
+
+class PeerClient:
+    """Gets and puts, several at a time per peer."""
+
+    def __init__(self, identity: Identity, throttle: Throttle, meter: Meter) -> None:
+        self._identity = identity
+        self._throttle = throttle
+        self._pool = PeerPool(throttle, meter)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="shoal-bulk")
+        self._free = asyncio.Semaphore(THREADS)
+        self._lanes: dict[NodeId, tuple[asyncio.Semaphore, int]] = {}
+
+    async def get(self, peer: Peer, path: str, start: int, stop: int, timeout_s: float) -> bytes:
+        """Bytes [start, stop), fewer at the resource's end; ranges longer than a message go in several."""
+        deadline = time.monotonic() + timeout_s
+        parts: list[bytes] = []
+        while start < stop:
+            size = min(stop - start, MESSAGE_BYTES)
+            ask = _Get(self._throttle, path, start, start + size)
+            parts.append(await self._request(peer, ask, deadline))
+            start += size
+            if len(parts[-1]) < size:
+                break
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def put(self, peer: Peer, path: str, body: bytes, timeout_s: float) -> bytes:
+        """Give `body`, at most `MESSAGE_BYTES` of it."""
+        if len(body) > MESSAGE_BYTES:
+            raise ChannelClosed(f"a put takes at most {MESSAGE_BYTES} bytes, not {len(body)}")
+        ask = _Put(self._throttle, self._identity, path, body)
+        return await self._request(peer, ask, time.monotonic() + timeout_s)
+
+    def close(self) -> None:
+        """Break idle connections; requests under way end by their deadlines."""
+        self._pool.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _request(self, peer: Peer, ask: Callable[[Line, float], bytes], deadline: float) -> bytes:
+        if not peer.address:
+            raise ChannelClosed(f"node {peer.node} takes no inbound connections")
+        call = _Call(deadline)
+        try:
+            async with asyncio.timeout(deadline - time.monotonic()), self._lane(peer.node), self._free:
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._threads, self._perform, call, peer, ask)
+        except TimeoutError as error:
+            raise ChannelClosed(f"{peer.address} did not answer in time") from error
+        finally:
+            call.abort()  # nothing to break where the request has ended by itself
+
+    @asynccontextmanager
+    async def _lane(self, node: NodeId) -> AsyncIterator[None]:
+        """One of the peer's shares of the threads."""
+        gate, users = self._lanes.get(node) or (asyncio.Semaphore(LINES_PER_PEER), 0)
+        self._lanes[node] = gate, users + 1
+        try:
+            async with gate:
+                yield
+        finally:
+            gate, users = self._lanes.pop(node)
+            if users > 1:
+                self._lanes[node] = gate, users - 1
+
+    def _perform(self, call: _Call, peer: Peer, ask: Callable[[Line, float], bytes]) -> bytes:
+        """In a thread: one exchange; a kept line that turns out dead is replaced once."""
+        try:
+            line = self._pool.take(peer, call.deadline)
+            kept = line.used
+            try:
+                return self._exchange(call, line, ask)
+            except ChannelClosed:
+                if not kept:
+                    raise
+            return self._exchange(call, self._pool.open(peer, call.deadline), ask)
+        except WrongNode as wrong:
+            raise ChannelClosed(f"{peer.address}: {wrong}") from wrong
+        except OSError as error:
+            raise ChannelClosed(f"{peer.address}: {error}") from error
+
+    def _exchange(self, call: _Call, line: Line, ask: Callable[[Line, float], bytes]) -> bytes:
+        call.hold(line)
+        whole = False
+        try:
+            answer = ask(line, call.deadline)
+            whole = True
+            return answer
+        except Refused:
+            whole = True
+            raise
+        finally:
+            call.hold(None)
+            if whole and line.keep:
+                self._pool.give(line)
+            else:
+                line.stream.close()
+
+
+class _Get:
+    """Asks for one range."""
+
+    def __init__(self, throttle: Throttle, path: str, start: int, stop: int) -> None:
+        self._throttle = throttle
+        self._path = path
+        self._start = start
+        self._stop = stop
+
+    def __call__(self, line: Line, deadline: float) -> bytes:
+        size = self._stop - self._start
+        self._throttle.admit(size)
+        head = render_get(line.peer.address, self._path, self._start, self._stop)
+        line.stream.send(head, b"", deadline)
+        reply, body = _read_reply(line, size, deadline)
+        if reply.status == 416:
+            return b""
+        if reply.status != 206:
+            raise _failure(line, reply, body)
+        self._throttle.refund(size - len(body))
+        return body
+
+
+class _Put:
+    """Gives one body; introduces us first where the line is new."""
+
+    def __init__(self, throttle: Throttle, identity: Identity, path: str, body: bytes) -> None:
+        self._throttle = throttle
+        self._identity = identity
+        self._path = path
+        self._body = body
+
+    def __call__(self, line: Line, deadline: float) -> bytes:
+        self._throttle.admit(len(self._body))
+        proof: dict[str, str] = {}
+        if not line.introduced:
+            proof = make_proof(self._identity, line.peer.node, _nonce(line, deadline))
+        head = render_put(line.peer.address, self._path, len(self._body), proof)
+        line.stream.send(head, self._body, deadline)
+        reply, body = _read_reply(line, MESSAGE_BYTES, deadline)
+        line.introduced = True
+        if reply.status == 409:
+            raise Refused(body.decode(errors="replace"))
+        if reply.status != 200:
+            raise _failure(line, reply, body)
+        return body
+
+
+def _nonce(line: Line, deadline: float) -> bytes:
+    line.stream.send(render_get(line.peer.address, NONCE_PATH, 0, NONCE_BYTES), b"", deadline)
+    reply, nonce = _read_reply(line, MESSAGE_BYTES, deadline)
+    if reply.status != 200 or len(nonce) != NONCE_BYTES:
+        raise _failure(line, reply, nonce)
+    return nonce
+
+
+def _read_reply(line: Line, limit_bytes: int, deadline: float) -> tuple[Reply, bytes]:
+    head = line.stream.read_head(_HEAD_BYTES, deadline)
+    if not head:
+        raise ChannelClosed(f"{line.peer.address} closed the connection")
+    reply = parse_reply(head)
+    # Even a small range may be answered by a sentence on why not.
+    if reply.body_bytes > max(limit_bytes, _HEAD_BYTES):
+        raise ChannelClosed(
+            f"{line.peer.address} sends {reply.body_bytes} bytes where {limit_bytes} were asked"
+        )
+    line.keep = reply.keep
+    return reply, line.stream.read_body(reply.body_bytes, deadline)
+
+
+def _failure(line: Line, reply: Reply, body: bytes) -> ChannelClosed:
+    words = body[:200].decode(errors="replace")
+    return ChannelClosed(f"{line.peer.address} answered {reply.status}: {words}")
