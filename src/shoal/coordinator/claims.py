@@ -45,8 +45,8 @@ class Claims:
         except BadEntry as error:
             self._void[claim.node, claim.sequence] = str(error)
 
-    def offered(self, node: NodeId, offer: Offer) -> list[Effect]:
-        """Judge an offer; keep it and say so, or say why not."""
+    def offered(self, node: NodeId, offer: Offer, seeders: int) -> list[Effect]:
+        """Judge an offer; keep it and say so, or say why not. `seeders` is how many others could hold it."""
         try:
             claim = self._view.open_claim(offer.claim)
             if claim.node != node:
@@ -57,8 +57,9 @@ class Claims:
             return [
                 Send(node, ClaimAck(sequence=stale.sequence if stale else -1, kept=False, reason=str(error)))
             ]
-        if len(holders) < self._receipts:
-            why = f"{len(holders)} of {self._receipts} storage receipts"
+        wanted = min(self._receipts, seeders)
+        if len(holders) < wanted:
+            why = f"{len(holders)} of {wanted} storage receipts"
             return [Send(node, ClaimAck(sequence=claim.sequence, kept=False, reason=why))]
         known = self._open.get(node)
         if known is not None:

@@ -94,6 +94,8 @@ class CoordinatorMachine:
         self._claims = Claims(view, recipe.storage.receipts, kept)
         self._attesting = Attesting(view)
         self._opened_at = instant.now
+        # Editions of this term are above those of every earlier one.
+        self._peers = Peers(edition=self._term << 32, peers=())
         self._effects: list[Effect] = []
         self._instant = instant
         for node in view.planned:
@@ -119,6 +121,7 @@ class CoordinatorMachine:
                 self._said(event.node, event.message)
             case Lost():
                 self.seats.lost(event.node, instant.now)
+                self._tell_peers()
             case BlobFetched():
                 self._blob_fetched(event)
             case StopAsked():
@@ -156,10 +159,13 @@ class CoordinatorMachine:
             case Heartbeat():
                 self.seats.beat(node, message)
                 self._effects.append(Send(node, Beat(length=self.view.length)))
+                if message.peers != self._peers.edition:
+                    self._effects.append(Send(node, self._peers))
             case NeedEntries():
                 self._effects.append(SendEntries(node, message.start))
             case Offer():
-                self._effects += self._claims.offered(node, message)
+                seeders = self.seats.seeders_besides(node) + 1
+                self._effects += self._claims.offered(node, message, seeders)
             case Attest():
                 self._attested(node, message)
             case Stuck():
@@ -175,7 +181,8 @@ class CoordinatorMachine:
 
     def _tell_peers(self) -> None:
         peers = self.seats.addresses(self._identity.node, self._own_address)
-        self._effects.append(Tell(Peers(peers=peers)))
+        self._peers = Peers(edition=self._peers.edition + 1, peers=peers)
+        self._effects.append(Tell(self._peers))
 
     # --- attestations, snapshots, trouble ----------------------------------------------------------------
 

@@ -74,6 +74,10 @@ class Seats:
         seats = self.by_node.values()
         return sorted(s.node for s in seats if s.connected and s.lease_until > now and s.at in good)
 
+    def seeders_besides(self, node: NodeId) -> int:
+        """How many other nodes could hold a blob for this one."""
+        return sum(1 for s in self.by_node.values() if s.connected and s.address and s.node != node)
+
     def addresses(self, coordinator: NodeId, own_address: str) -> tuple[PeerAddress, ...]:
         """Everyone who can be reached for blobs, the coordinator last."""
         reachable = sorted((s.node, s.address) for s in self.by_node.values() if s.connected and s.address)

@@ -25,6 +25,7 @@ from shoal.data.spec import (
     ByteTokenizerSpec,
     DigitsSource,
     NpzSource,
+    OwnSource,
     TextLike,
     TokenizerSpec,
 )
@@ -38,8 +39,14 @@ Put = Callable[[bytes], BlobId]
 Array = npt.NDArray[Any]
 
 
-def prepare(spec: TextLike | ArrayLike, put: Put) -> Manifest:
+def prepare(spec: TextLike | ArrayLike | OwnSource, put: Put) -> Manifest:
     """Read, tokenise, split and store the source. Raises SH-DATA-01, -02 or -03."""
+    if isinstance(spec, OwnSource):
+        # Samples are numbered, so that members take different ones; what they are is not the run's to know.
+        described = put(spec.model_dump_json().encode())
+        return Manifest(
+            kind="arrays", dtype="float32", train=(Shard(described, spec.items),), validation=()
+        )
     if isinstance(spec, NpzSource | DigitsSource):
         return _prepare_arrays(spec, put)
     return _prepare_tokens(spec, put)

@@ -107,6 +107,14 @@ class DigitsSource(_Source):
     source: Literal["digits"]
 
 
+class OwnSource(_Section):
+    """Data that the participants' own program reads: the run knows how many samples there are, nothing else."""
+
+    source: Literal["own"]
+    items: int = Field(ge=1, lt=2**62)
+    description: str = Field(default="", max_length=200)
+
+
 TextLike = StdlibSource | TextSource | JsonlSource | ParquetSource | HubSource
 ArrayLike = NpzSource | DigitsSource
-DataSpec = Annotated[TextLike | ArrayLike, Field(discriminator="source")]
+DataSpec = Annotated[TextLike | ArrayLike | OwnSource, Field(discriminator="source")]

@@ -149,7 +149,7 @@ class Learner:
         """Go on from an earlier `local_state`. Raises SH-DISK-02 if it is damaged."""
         try:
             local = msgspec.msgpack.decode(data, type=_Local)
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except (msgspec.DecodeError, UnicodeDecodeError):
             raise ShoalError(
                 "SH-DISK-02", "this node's saved optimiser state is damaged", "it starts with a fresh one"
             ) from None

@@ -7,7 +7,7 @@ and offers the same bytes until the log shows what became of them.
 
 from __future__ import annotations
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import BlobId, NodeId
 from shoal.node.events import (
     Adopt,
     Beat,
@@ -96,6 +96,11 @@ class NodeMachine:
         used = self._outgoing.claim.sequence if self._outgoing else -1
         member = self.view.members.get(self.node)
         return max(used, member.last_sequence if member else -1) + 1
+
+    def needed_blobs(self) -> set[BlobId]:
+        """What this node must keep: what the log needs, and its own last update."""
+        own = {self._outgoing.claim.blob} if self._outgoing else set()
+        return self.view.needed_blobs() | own
 
     def step(self, now: float, event: Event) -> list[Effect]:
         self._now, self._effects = now, []
@@ -216,12 +221,14 @@ class NodeMachine:
         self._advance_end()
 
     def _advance_state(self) -> None:
+        oldest = self.view.kept_states()[0].at
         if self._making is not None:
-            if self.view.stands(self._making):
+            # Blobs from before the oldest kept state may be gone everywhere: do not wait for them.
+            if self.view.stands(self._making) and self._making >= oldest:
                 return
             self._making = None
             self._effects.append(CancelState())
-        if self.at < 0 or not self.view.stands(self.at):
+        if self.at < oldest or not self.view.stands(self.at):
             saved = self.view.best_start()
             self._making, self.at = saved.at, -1
             self.doing = f"loading the state at {saved.at}"
@@ -279,16 +286,18 @@ class NodeMachine:
     def _take_outgoing(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
         self._receipts, self._publishing, self._kept = (), False, False
+        self._offered_at = -1e9
 
     def _advance_claim(self) -> None:
         outgoing = self._outgoing
         if outgoing is None or not self._current(outgoing) or not self.connected:
             return
+        if self._kept or self._publishing or self._now - self._offered_at < OFFER_AGAIN_S:
+            return
         if not self._receipts:
-            if not self._publishing:
-                self._publishing = True
-                self._effects.append(Publish(outgoing))
-        elif not self._kept and self._now - self._offered_at >= OFFER_AGAIN_S:
+            self._publishing = True
+            self._effects.append(Publish(outgoing))
+        else:
             self._offered_at = self._now
             self._effects.append(SendUp(Offer(claim=outgoing.signed, receipts=self._receipts)))
 
@@ -303,6 +312,8 @@ class NodeMachine:
             return
         self._kept = ack.kept
         self.why_out = "" if ack.kept else ack.reason
+        if not ack.kept:
+            self._receipts = ()  # Perhaps they were too few: gather them anew, in a while.
 
     # --- the end -----------------------------------------------------------------------------------------
 

@@ -44,7 +44,6 @@ from shoal.wire.messages import (
     Goodbye,
     Heartbeat,
     Message,
-    PeerAddress,
     Peers,
     decode,
     encode,
@@ -100,7 +99,7 @@ class NodeService:
         self._make_trainer = make_trainer
         self._local: bytes | None = None
         self._blob_address = ""
-        self._peers: tuple[PeerAddress, ...] = ()
+        self._peers = Peers(edition=0, peers=())
         self._channel: Channel | None = None
         self._heartbeat_s = 2.0
         self._model = asyncio.Lock()
@@ -110,6 +109,7 @@ class NodeService:
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
         self._finished: asyncio.Future[str] | None = None
         self._tasks = asyncio.TaskGroup()
+        self._running: dict[asyncio.Task[None], None] = {}
         self.machine: NodeMachine
 
     async def run(self) -> str:
@@ -117,16 +117,11 @@ class NodeService:
         await self._wake_up()
         self._finished = asyncio.get_running_loop().create_future()
         async with self._tasks:
-            steady = [
-                self._spawn(self._stay_connected(), "stay connected"),
-                self._spawn(self._tick(), "tick"),
-                self._spawn(self._take_events(), "take events"),
-            ]
+            self._spawn(self._stay_connected(), "stay connected")
+            self._spawn(self._tick(), "tick")
+            self._spawn(self._take_events(), "take events")
             reason = await self._finished
-            self._stop_training.set()
-            if self._state_task is not None:
-                steady.append(self._state_task)
-            for task in steady:
+            for task in list(self._running):
                 task.cancel()
         await self._say_goodbye(reason)
         return reason
@@ -169,7 +164,10 @@ class NodeService:
         self._events.put_nowait(event)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        return self._tasks.create_task(work, name=name)
+        task = self._tasks.create_task(work, name=name)
+        self._running[task] = None
+        task.add_done_callback(self._running.pop)
+        return task
 
     async def _carry_out(self, effect: ev.Effect) -> None:
         run = self.invitation.run
@@ -207,7 +205,7 @@ class NodeService:
             case ev.PushTo():
                 self._spawn(self._push_to_coordinator(effect.blob), "push")
             case ev.Prune():
-                keep = self.machine.view.needed_blobs()
+                keep = self.machine.needed_blobs()
                 await self.host.work(lambda: self.blobs.prune(keep))
             case ev.Disputed():
                 self._dispute(effect)
@@ -279,13 +277,12 @@ class NodeService:
         *others, coordinator = self._sources(())
         self.host.random.shuffle(others)
         receipts: list[Signed] = []
-        for peer in [*others[: wanted + 1], coordinator]:
+        for peer in [*others, coordinator]:
             if len(receipts) < wanted:
                 receipt = await self._swarm.push(outgoing.claim.blob, peer)
                 receipts += [receipt] if receipt is not None else []
-        if len(receipts) < wanted:
+        if not receipts:
             await self.host.clock.sleep(RETRY_S)
-            receipts = []
         self.host.reached("node.before-claim")
         self._post(ev.Published(outgoing.claim.sequence, tuple(receipts)))
 
@@ -293,10 +290,12 @@ class NodeService:
 
     async def _fold(self, work: ev.Fold) -> None:
         step = work.step
-        for update in step.updates:
-            holders = (*update.holders, update.claim.node)
-            await self._fetch(update.claim.blob, update.claim.size_bytes, holders, step.position)
-        state = await self.host.work(partial(self._fold_now, step))
+        state = None
+        while state is None:
+            for update in step.updates:
+                holders = (*update.holders, update.claim.node)
+                await self._fetch(update.claim.blob, update.claim.size_bytes, holders, step.position)
+            state = await self.host.work(partial(self._fold_now, step))
         hashed = await self.host.work(partial(state_hash, state))
         snapshot = (
             await self.host.work(lambda: self.blobs.put(encode_state(state))) if work.snapshot else None
@@ -305,9 +304,13 @@ class NodeService:
         self._candidate = (step.position, state)
         self._post(ev.HasState(at=step.position, state=hashed, snapshot=snapshot, validation=validation))
 
-    def _fold_now(self, step: Step) -> State:
+    def _fold_now(self, step: Step) -> State | None:
+        """The next state, or None if an update is not there (any more), or rotten, and must be fetched again."""
         assert self.state is not None and self.machine.recipe is not None
-        updates = [(self.blobs.get(update.claim.blob), update.weight) for update in step.updates]
+        try:
+            updates = [(self.blobs.get(update.claim.blob), update.weight) for update in step.updates]
+        except (FileNotFoundError, ShoalError):
+            return None
         return fold(self.state, step.fragments, updates, self.machine.recipe.strategy.fold_rules()).state
 
     async def _evaluate(self, state: State) -> float:
@@ -371,7 +374,7 @@ class NodeService:
         assert genesis is not None
         while True:
             await self._fetch(saved.blob, saved.size_bytes, saved.holders, -1)
-            with contextlib.suppress(ShoalError):
+            with contextlib.suppress(ShoalError, FileNotFoundError):
                 state = await self.host.work(lambda: decode_state(self.blobs.get(saved.blob), genesis.layout))
                 hashed = await self.host.work(partial(state_hash, state))
                 break
@@ -406,7 +409,7 @@ class NodeService:
 
     def _sources(self, holders: tuple[NodeId, ...]) -> list[Peer]:
         """Who to ask for a blob: those known to hold it, then everyone, the coordinator last."""
-        known = {peer.node: peer.address for peer in self._peers if peer.node != self.identity.node}
+        known = {peer.node: peer.address for peer in self._peers.peers if peer.node != self.identity.node}
         coordinator = Peer(
             node=self.invitation.coordinator, address=known.pop(self.invitation.coordinator, "")
         )
@@ -453,8 +456,8 @@ class NodeService:
         try:
             while True:
                 message = decode(await channel.recv())
-                if isinstance(message, Peers):
-                    self._peers = message.peers
+                if isinstance(message, Peers) and message.edition > self._peers.edition:
+                    self._peers = message
                 self._post(ev.Heard(message))
         except (ChannelClosed, ShoalError):
             pass
@@ -486,6 +489,7 @@ class NodeService:
         return Heartbeat(
             at=self.machine.at,
             length=self.machine.view.length,
+            peers=self._peers.edition,
             doing=doing,
             step=progress.steps if progress else 0,
             loss=progress.last_loss if progress else 0.0,

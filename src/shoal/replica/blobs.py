@@ -76,6 +76,8 @@ class BlobStore:
         self._lock = threading.Lock()
         self._arriving: dict[BlobId, _Arriving] = {}
         self._lists: dict[BlobId, ChunkList] = {}
+        self._recent: set[BlobId] = {BlobId(name) for name in disk.list("blobs") if is_blob_id(name)}
+        """Stored since the last pruning (or start): the log may not have heard of them yet."""
 
     def has(self, blob: BlobId) -> bool:
         return self._disk.size(_path(blob)) is not None
@@ -166,8 +168,10 @@ class BlobStore:
     # --- housekeeping ------------------------------------------------------------------------------------
 
     def prune(self, keep: Iterable[BlobId]) -> int:
-        """Remove every stored blob not in `keep`; how many."""
-        wanted = set(keep)
+        """Remove every stored blob not in `keep`, but none that arrived since the last pruning: an update that
+        was pushed here may be sealed any moment. How many were removed."""
+        wanted = {*keep, *self._recent}
+        self._recent = set()
         names = [n for n in self._disk.list("blobs") if is_blob_id(n) and n not in wanted]
         for name in names:
             self._disk.remove(f"blobs/{name}")
@@ -188,6 +192,7 @@ class BlobStore:
         self._disk.rename(part, _path(blob))
         self._reached("blob.after-rename")
         self._disk.sync_folder("blobs")
+        self._recent.add(blob)
 
     def _set_aside(self, blob: BlobId) -> None:
         self._disk.rename(_path(blob), _path(blob) + ".rotten")

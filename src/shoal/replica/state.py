@@ -70,7 +70,7 @@ def decode_state(data: bytes, layout: Layout) -> State:
         header = msgspec.msgpack.decode(data[start:body], type=_Header)
         if header.numel != layout.numel or len(data) != body + 4 * header.numel * (1 + len(header.slots)):
             raise ValueError("its size does not fit the model")
-    except (ValueError, msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (ValueError, msgspec.DecodeError) as error:
         raise ShoalError("SH-BLOB-02", f"a snapshot cannot be read: {error}", "fetch it again") from None
     values = torch.frombuffer(bytearray(memoryview(data)[body:]), dtype=torch.float32)
     params, *slots = values.view(1 + len(header.slots), header.numel).unbind()

@@ -36,7 +36,7 @@ def open_update(
         return None
     try:
         header = msgspec.msgpack.decode(blob[start : start + size], type=_Header)
-    except (msgspec.DecodeError, msgspec.ValidationError):
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     if tuple(index for index, _ in header.parts) != fragments or any(n < 0 for _, n in header.parts):
         return None

@@ -34,6 +34,9 @@ from shoal.runlog.entries import (
 from shoal.wire.identity import node_id
 from shoal.wire.signed import Signed, open_signed, parse
 
+KEPT_SNAPSHOTS = 2
+"""Saved states that everybody keeps, with the updates after them; older ones may be pruned."""
+
 
 @dataclass(slots=True)
 class Member:
@@ -150,16 +153,16 @@ class RunView:
         """The latest saved state that still stands."""
         return next(saved for saved in reversed(self.snapshots) if self.stands(saved.at))
 
-    def needed_blobs(self, keep_snapshots: int = 2) -> set[BlobId]:
-        """Blobs that somebody may still need: the last few saved states and every update after them."""
-        standing = [saved for saved in self.snapshots if self.stands(saved.at)][-keep_snapshots:]
-        needed = {saved.blob for saved in standing}
-        needed.update(
-            update.claim.blob
-            for step in self.path
-            if step.position > standing[0].at
-            for update in step.updates
-        )
+    def kept_states(self) -> list[SavedState]:
+        """The saved states that everybody keeps, oldest first: the last few that stand."""
+        return [saved for saved in self.snapshots if self.stands(saved.at)][-KEPT_SNAPSHOTS:]
+
+    def needed_blobs(self) -> set[BlobId]:
+        """Blobs that somebody may still need: the kept states, every update after them, and the data."""
+        kept = self.kept_states()
+        needed = {saved.blob for saved in kept}
+        later = [step for step in self.path if step.position > kept[0].at]
+        needed.update(update.claim.blob for step in later for update in step.updates)
         if self.genesis:
             needed.update(data_blobs(self.genesis.manifest))
         return needed

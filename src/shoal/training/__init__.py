@@ -9,6 +9,8 @@ One line per file:
   models       spec + manifest -> model, and the one loss function
   flat         a model's parameters and gradients as views of two flat vectors
   optimisers   SGD, AdamW and Muon over those vectors, with portable state
+  muon         the orthogonalised steps of hidden matrices
+  localstate   an optimiser's state <-> bytes
   schedule     step number -> learning rate factor
   trainer      the local loop: indices in, parameters out
   device       "auto" -> the device to train on

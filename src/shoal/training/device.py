@@ -6,6 +6,8 @@ has computed something, so a missing driver is found here and not in the middle 
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from shoal.base.errors import ShoalError
@@ -35,6 +37,7 @@ def make_repeatable(device: torch.device) -> None:
     """Have CUDA kernels give the same bits for the same input. Process-wide; elsewhere they do anyway."""
     if device.type != "cuda":
         return
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # the only way to tell cuBLAS
+    torch.use_deterministic_algorithms(True)  # attention ignores the milder mode that only warns
     # Otherwise every empty() is filled, and no kernel of ours reads what it has not written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

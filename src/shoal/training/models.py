@@ -18,14 +18,17 @@ from shoal.data.dataset import Batch
 from shoal.data.manifest import Manifest
 from shoal.training.gpt import build_gpt
 from shoal.training.pretrained import build_pretrained, dropout_rates
-from shoal.training.spec import CnnSpec, GptSpec, MlpSpec, ResnetSpec, TransformersSpec
+from shoal.training.spec import CnnSpec, GptSpec, MlpSpec, OwnModelSpec, ResnetSpec, TransformersSpec
 from shoal.training.vision import build_vision
 
-AnyModelSpec = GptSpec | TransformersSpec | MlpSpec | CnnSpec | ResnetSpec
+BuildableSpec = GptSpec | TransformersSpec | MlpSpec | CnnSpec | ResnetSpec
+AnyModelSpec = BuildableSpec | OwnModelSpec
 
 
 def build_model(spec: AnyModelSpec, manifest: Manifest, seed: int, *, allow_code: bool = False) -> nn.Module:
     """A model for this data, in float32 on the CPU. Raises SH-MODEL-01 where the two do not fit."""
+    if isinstance(spec, OwnModelSpec):
+        raise _misfit("it is built by the participants' own program, through `shoal.join`")
     wanted = "tokens" if isinstance(spec, GptSpec | TransformersSpec) else "arrays"
     if manifest.kind != wanted:
         raise _misfit(f"a {spec.kind} model needs {wanted}, and the data is {manifest.kind}")
@@ -36,7 +39,7 @@ def build_model(spec: AnyModelSpec, manifest: Manifest, seed: int, *, allow_code
     return model
 
 
-def _build(spec: AnyModelSpec, manifest: Manifest, seed: int, allow_code: bool) -> nn.Module:
+def _build(spec: BuildableSpec, manifest: Manifest, seed: int, allow_code: bool) -> nn.Module:
     if isinstance(spec, GptSpec):
         context = spec.context or manifest.context
         if context < manifest.context:

@@ -6,12 +6,12 @@ lies beside weights runs only where the caller allows it.
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
 from shoal.base.errors import ShoalError
 from shoal.training.spec import TransformersSpec
@@ -21,7 +21,7 @@ def build_pretrained(spec: TransformersSpec, vocab_size: int, context: int, allo
     """The model, ready for token windows of `context`. Raises SH-MODEL-01."""
     try:
         model = _from_weights(spec, allow_code) if spec.weights else _fresh(spec, vocab_size, context)
-    except (ValueError, TypeError, KeyError, AttributeError, OSError, ImportError, RuntimeError) as error:
+    except Exception as error:  # a configuration can fail inside the library in any of its ways
         raise _unbuildable(f"{spec.weights or spec.architecture}: {error}") from error
     _check_fits(model.config, vocab_size, context)
     model.config.use_cache = False
@@ -44,21 +44,27 @@ def portable(spec: TransformersSpec) -> TransformersSpec:
     return TransformersSpec(kind="transformers", architecture=architecture, config=settled)
 
 
+def _library() -> Any:
+    """`transformers`, imported only by those who use it: it takes seconds."""
+    return importlib.import_module("transformers")
+
+
 def _fresh(spec: TransformersSpec, vocab_size: int, context: int) -> Any:
-    if spec.architecture not in CONFIG_MAPPING:
+    library = _library()
+    if spec.architecture not in library.CONFIG_MAPPING:
         raise ValueError("transformers knows no such architecture")
     # Marks outside a small vocabulary are an error for generation, so there are none unless asked for.
     settings = {"vocab_size": vocab_size, "max_position_embeddings": context}
     marks = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
-    config = AutoConfig.for_model(spec.architecture, **{**settings, **marks, **spec.config})
+    config = library.AutoConfig.for_model(spec.architecture, **{**settings, **marks, **spec.config})
     _silence_dropout(config, spec.config)
-    return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    return library.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
 def _from_weights(spec: TransformersSpec, allow_code: bool) -> Any:
     if not Path(spec.weights or "").is_dir():
         raise ValueError("there is no such folder")
-    return AutoModelForCausalLM.from_pretrained(
+    return _library().AutoModelForCausalLM.from_pretrained(
         spec.weights,
         config=_read_config(spec, allow_code),
         dtype=torch.float32,
@@ -68,7 +74,7 @@ def _from_weights(spec: TransformersSpec, allow_code: bool) -> Any:
 
 
 def _read_config(spec: TransformersSpec, allow_code: bool) -> Any:
-    config = AutoConfig.from_pretrained(
+    config = _library().AutoConfig.from_pretrained(
         spec.weights, local_files_only=True, trust_remote_code=allow_code, **spec.config
     )
     _silence_dropout(config, spec.config)

@@ -82,8 +82,15 @@ class ResnetSpec(_Section):
     """Residual blocks in a stage."""
 
 
+class OwnModelSpec(_Section):
+    """A model that the participants' own program builds: the run knows its parameters, nothing else."""
+
+    kind: Literal["own"]
+    description: str = Field(default="", max_length=200)
+
+
 ModelSpec = Annotated[
-    GptSpec | TransformersSpec | MlpSpec | CnnSpec | ResnetSpec, Field(discriminator="kind")
+    GptSpec | TransformersSpec | MlpSpec | CnnSpec | ResnetSpec | OwnModelSpec, Field(discriminator="kind")
 ]
 
 Rate = Annotated[float, Field(gt=0, lt=1e3)]
@@ -143,4 +150,11 @@ class MuonSpec(_Inner):
     adamw_weight_decay: Decay = 0.1
 
 
-InnerSpec = Annotated[SgdSpec | AdamWSpec | MuonSpec, Field(discriminator="kind")]
+class OwnInnerSpec(_Section):
+    """The optimiser of the participants' own program; the run says only how many samples a step takes."""
+
+    kind: Literal["own"]
+    batch_size: int = Field(default=8, ge=1, le=1 << 20)
+
+
+InnerSpec = Annotated[SgdSpec | AdamWSpec | MuonSpec | OwnInnerSpec, Field(discriminator="kind")]

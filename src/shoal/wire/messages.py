@@ -68,8 +68,9 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True, tag="peers"):
-    """Who can be reached for blobs now, the coordinator last."""
+    """Who can be reached for blobs now, the coordinator last. Sent again until a heartbeat names its edition."""
 
+    edition: int
     peers: tuple[PeerAddress, ...]
 
 
@@ -87,6 +88,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     at: int
     """The seal its state stands at; -1 while it has none."""
     length: int
+    peers: int
+    """The edition of the peer list it has; 0 for none."""
     doing: str
     step: int = 0
     loss: float = 0.0
@@ -193,7 +196,7 @@ def decode(frame: bytes) -> Message:
         )
     try:
         return _decoder.decode(frame).message
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _check_version(frame)
         raise ShoalError("SH-WIRE-01", f"a garbled frame: {error}", "check the peer's version") from None
 
@@ -201,7 +204,7 @@ def decode(frame: bytes) -> Message:
 def _check_version(frame: bytes) -> None:
     try:
         protocol, _ = _version.decode(frame)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
     if protocol != PROTOCOL:
         raise version_error(protocol)

@@ -45,7 +45,7 @@ def parse(payload: bytes, kind: type[T]) -> T | None:
         decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
     try:
         value = decoder.decode(payload)
-    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     return value if isinstance(value, kind) else None
 

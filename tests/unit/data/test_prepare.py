@@ -222,7 +222,8 @@ def test_the_same_bytes_in_another_process(tmp_path: Path) -> None:
         (tmp_path / f"{number}.txt").write_bytes(TEXT * (number + 1))
     section = {"source": "text", "path": str(tmp_path), "tokenizer": {"kind": "bpe", "vocab_size": 280}}
     code = (
-        "import blake3, msgspec, sys; from shoal.data.prepare import prepare; from pydantic import TypeAdapter;"
+        "import blake3, msgspec, sys; from shoal.data.prepare import prepare;"
+        "from pydantic import TypeAdapter;"
         "from shoal.data.spec import DataSpec;"
         f"spec = TypeAdapter(DataSpec).validate_python({section!r});"
         "sys.stdout.buffer.write(msgspec.json.encode(prepare(spec, lambda b: blake3.blake3(b).hexdigest())))"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,7 +41,11 @@ class FileDisk:
     def size(self, path: str) -> int | None:
         where = self._inside(path)
         with _explained(where, 0):
-            return where.stat().st_size if where.is_file() else None
+            try:
+                found = where.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+            return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def write(self, path: str, data: Buffer) -> None:
         self._put(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, data, 0)

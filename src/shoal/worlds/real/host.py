@@ -128,15 +128,19 @@ class RealHost:
         """As in `Host`; besides, SH-JOIN-10 once the volunteer's monthly limit is spent."""
         return await self._peers.put(peer, path, body, timeout_s)
 
+    def inbound_connections(self) -> int:
+        """How many bulk connections peers hold to us now, for telemetry."""
+        return sum(server.connections() for server in self._peer_servers)
+
     async def close(self) -> None:
         """Close every port and connection. Jobs under way in `work` are left to end by themselves."""
+        await asyncio.to_thread(self._throttle.close)
+        self._peers.close()
         async with asyncio.TaskGroup() as group:
             for channels in self._channel_servers:
                 group.create_task(channels.close(), name="close-channels")
             for peers in self._peer_servers:
                 group.create_task(asyncio.to_thread(peers.close), name="close-peers")
-        self._peers.close()
-        await asyncio.to_thread(self._throttle.close)
         self._workers.shutdown(wait=False, cancel_futures=True)
 
     async def __aenter__(self) -> RealHost:

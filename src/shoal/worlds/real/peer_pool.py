@@ -16,7 +16,7 @@ from shoal.base.host import Peer
 from shoal.worlds.real.addresses import split_address
 from shoal.worlds.real.limits import Throttle
 from shoal.worlds.real.meter import Meter
-from shoal.worlds.real.pipe import Pipe, tune
+from shoal.worlds.real.pipe import Pipe
 from shoal.worlds.real.stream import Stream
 from shoal.worlds.real.tls import client_context
 
@@ -63,11 +63,14 @@ class PeerPool:
         except OSError as error:
             raise ChannelClosed(f"{peer.address} does not answer: {error}") from error
         try:
-            tune(sock)
             pipe = Pipe(sock, client_context(peer.node), server_side=False)
-            pipe.handshake(deadline)
-        except BaseException:
+        except OSError:
             sock.close()
+            raise
+        try:
+            pipe.handshake(deadline)
+        except OSError:
+            pipe.close()
             raise
         return Line(peer, Stream(pipe, self._throttle, self._meter))
 

@@ -4,9 +4,8 @@ In flow TCP connections; out flow sessions. Invariant: there are never more conn
 and one peer's slowness or nonsense costs the others nothing; when the house is full, whoever has been idle
 longest leaves.
 
-Threads with blocking sockets, because that was measured to be the fastest of what Python offers (see
-`bench.py`): OpenSSL reads and writes user buffers directly, without the interpreter lock and without the
-copies of an event loop's TLS.
+Threads with blocking sockets: measured as fast as the best event-loop server tried (aiohttp on uvloop),
+without taking the event loop's time, which belongs to control.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 
 from shoal.base.errors import ChannelClosed
@@ -25,7 +25,7 @@ from shoal.worlds.real.addresses import cannot_listen
 from shoal.worlds.real.limits import Throttle
 from shoal.worlds.real.meter import Meter
 from shoal.worlds.real.peer_session import ServerLimits, Session
-from shoal.worlds.real.pipe import Pipe, tune
+from shoal.worlds.real.pipe import Pipe
 from shoal.worlds.real.stream import Stream
 from shoal.worlds.real.tls import server_context
 
@@ -75,6 +75,8 @@ class PeerServer:
         """Stop accepting, break every connection, and wait briefly for the threads."""
         self._closing.set()
         if self._listener:
+            with suppress(OSError):  # wakes the accepting thread where the system allows it
+                self._listener.shutdown(socket.SHUT_RDWR)
             self._listener.close()
         with self._lock:
             sessions, threads = list(self._sessions), list(self._threads)
@@ -85,12 +87,11 @@ class PeerServer:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def connections(self) -> int:
+        """How many peers are connected now."""
         with self._lock:
             return len(self._sessions)
 
-    def _spawn(self, job: object, name: str) -> None:
-        assert callable(job)
-
+    def _spawn(self, job: Callable[[], None], name: str) -> None:
         def body() -> None:
             try:
                 job()
@@ -117,7 +118,6 @@ class PeerServer:
 
     def _welcome(self, sock: socket.socket, remote: str) -> None:
         try:
-            tune(sock)
             pipe = Pipe(sock, self._context, server_side=True)
         except OSError:
             sock.close()

@@ -123,12 +123,12 @@ class Session:
         wanted = wanted_range(request)
         start, stop = wanted or (0, None)
         if stop is not None and stop - start > limit:
-            return _Answer(416, f"ask for at most {limit} bytes at a time".encode())
+            return _Answer(413, f"ask for at most {limit} bytes at a time".encode())
         data = self._resources.get(request.path, start, start + limit + 1 if stop is None else stop)
         if data is None:
             return _Answer(404, b"no such resource")
         if len(data) > limit:
-            return _Answer(416, f"ask for ranges of at most {limit} bytes".encode())
+            return _Answer(413, f"ask for ranges of at most {limit} bytes".encode())
         self._throttle.admit(len(data))
         if wanted is None:
             return _Answer(200, data)

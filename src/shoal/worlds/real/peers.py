@@ -13,7 +13,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Protocol
 
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Peer, Refused
@@ -27,9 +28,8 @@ from shoal.worlds.real.peer_proof import NONCE_BYTES, NONCE_PATH, make_proof
 from shoal.worlds.real.peer_session import MESSAGE_BYTES
 from shoal.worlds.real.tls import WrongNode
 
-T = TypeVar("T")
-
 THREADS = 64
+# Enough to fill a long link when one connection loses a packet; more only contend for the interpreter lock.
 LINES_PER_PEER = 4
 _HEAD_BYTES = 8 << 10
 
@@ -57,6 +57,10 @@ class _Call:
                 self._line.stream.abort()
 
 
+class _SaidNo(ChannelClosed):
+    """A whole reply, but not the wanted one: the line is good, asking again is pointless."""
+
+
 class PeerClient:
     """Gets and puts, several at a time per peer."""
 
@@ -67,6 +71,7 @@ class PeerClient:
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="shoal-bulk")
         self._free = asyncio.Semaphore(THREADS)
         self._lanes: dict[NodeId, tuple[asyncio.Semaphore, int]] = {}
+        self._calls: set[_Call] = set()
 
     async def get(self, peer: Peer, path: str, start: int, stop: int, timeout_s: float) -> bytes:
         """Bytes [start, stop), fewer at the resource's end; ranges longer than a message go in several."""
@@ -74,7 +79,7 @@ class PeerClient:
         parts: list[bytes] = []
         while start < stop:
             size = min(stop - start, MESSAGE_BYTES)
-            ask = _Get(self._throttle, path, start, start + size)
+            ask = _Get(path=path, start=start, stop=start + size, refund=self._throttle.refund)
             parts.append(await self._request(peer, ask, deadline))
             start += size
             if len(parts[-1]) < size:
@@ -85,18 +90,21 @@ class PeerClient:
         """Give `body`, at most `MESSAGE_BYTES` of it."""
         if len(body) > MESSAGE_BYTES:
             raise ChannelClosed(f"a put takes at most {MESSAGE_BYTES} bytes, not {len(body)}")
-        ask = _Put(self._throttle, self._identity, path, body)
+        ask = _Put(path=path, body=body, identity=self._identity)
         return await self._request(peer, ask, time.monotonic() + timeout_s)
 
     def close(self) -> None:
-        """Break idle connections; requests under way end by their deadlines."""
+        """Break every connection, idle or in use."""
+        for call in list(self._calls):
+            call.abort()
         self._pool.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _request(self, peer: Peer, ask: Callable[[Line, float], bytes], deadline: float) -> bytes:
+    async def _request(self, peer: Peer, ask: _Ask, deadline: float) -> bytes:
         if not peer.address:
             raise ChannelClosed(f"node {peer.node} takes no inbound connections")
         call = _Call(deadline)
+        self._calls.add(call)
         try:
             async with asyncio.timeout(deadline - time.monotonic()), self._lane(peer.node), self._free:
                 loop = asyncio.get_running_loop()
@@ -104,6 +112,7 @@ class PeerClient:
         except TimeoutError as error:
             raise ChannelClosed(f"{peer.address} did not answer in time") from error
         finally:
+            self._calls.discard(call)
             call.abort()  # nothing to break where the request has ended by itself
 
     @asynccontextmanager
@@ -119,13 +128,16 @@ class PeerClient:
             if users > 1:
                 self._lanes[node] = gate, users - 1
 
-    def _perform(self, call: _Call, peer: Peer, ask: Callable[[Line, float], bytes]) -> bytes:
+    def _perform(self, call: _Call, peer: Peer, ask: _Ask) -> bytes:
         """In a thread: one exchange; a kept line that turns out dead is replaced once."""
+        self._throttle.admit(ask.size_bytes)
         try:
             line = self._pool.take(peer, call.deadline)
             kept = line.used
             try:
                 return self._exchange(call, line, ask)
+            except _SaidNo:
+                raise
             except ChannelClosed:
                 if not kept:
                     raise
@@ -135,14 +147,14 @@ class PeerClient:
         except OSError as error:
             raise ChannelClosed(f"{peer.address}: {error}") from error
 
-    def _exchange(self, call: _Call, line: Line, ask: Callable[[Line, float], bytes]) -> bytes:
+    def _exchange(self, call: _Call, line: Line, ask: _Ask) -> bytes:
         call.hold(line)
         whole = False
         try:
             answer = ask(line, call.deadline)
             whole = True
             return answer
-        except Refused:
+        except (Refused, _SaidNo):
             whole = True
             raise
         finally:
@@ -153,45 +165,59 @@ class PeerClient:
                 line.stream.close()
 
 
+class _Ask(Protocol):
+    """One request and its reply, as spoken on a line."""
+
+    @property
+    def size_bytes(self) -> int:
+        """What it will move at most, charged beforehand."""
+
+    def __call__(self, line: Line, deadline: float) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Get:
     """Asks for one range."""
 
-    def __init__(self, throttle: Throttle, path: str, start: int, stop: int) -> None:
-        self._throttle = throttle
-        self._path = path
-        self._start = start
-        self._stop = stop
+    path: str
+    start: int
+    stop: int
+    refund: Callable[[int], None]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stop - self.start
 
     def __call__(self, line: Line, deadline: float) -> bytes:
-        size = self._stop - self._start
-        self._throttle.admit(size)
-        head = render_get(line.peer.address, self._path, self._start, self._stop)
-        line.stream.send(head, b"", deadline)
-        reply, body = _read_reply(line, size, deadline)
-        if reply.status == 416:
-            return b""
-        if reply.status != 206:
+        line.stream.send(render_get(line.peer.address, self.path, self.start, self.stop), b"", deadline)
+        reply, body = _read_reply(line, self.size_bytes, deadline)
+        if reply.status not in (206, 416):
             raise _failure(line, reply, body)
-        self._throttle.refund(size - len(body))
-        return body
+        found = body if reply.status == 206 else b""
+        if len(found) > self.size_bytes:
+            raise ChannelClosed(f"{line.peer.address} sends more than was asked")
+        self.refund(self.size_bytes - len(found))
+        return found
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Put:
     """Gives one body; introduces us first where the line is new."""
 
-    def __init__(self, throttle: Throttle, identity: Identity, path: str, body: bytes) -> None:
-        self._throttle = throttle
-        self._identity = identity
-        self._path = path
-        self._body = body
+    path: str
+    body: bytes
+    identity: Identity
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.body)
 
     def __call__(self, line: Line, deadline: float) -> bytes:
-        self._throttle.admit(len(self._body))
         proof: dict[str, str] = {}
         if not line.introduced:
-            proof = make_proof(self._identity, line.peer.node, _nonce(line, deadline))
-        head = render_put(line.peer.address, self._path, len(self._body), proof)
-        line.stream.send(head, self._body, deadline)
+            proof = make_proof(self.identity, line.peer.node, _nonce(line, deadline))
+        head = render_put(line.peer.address, self.path, len(self.body), proof)
+        line.stream.send(head, self.body, deadline)
         reply, body = _read_reply(line, MESSAGE_BYTES, deadline)
         line.introduced = True
         if reply.status == 409:
@@ -223,6 +249,6 @@ def _read_reply(line: Line, limit_bytes: int, deadline: float) -> tuple[Reply, b
     return reply, line.stream.read_body(reply.body_bytes, deadline)
 
 
-def _failure(line: Line, reply: Reply, body: bytes) -> ChannelClosed:
+def _failure(line: Line, reply: Reply, body: bytes) -> _SaidNo:
     words = body[:200].decode(errors="replace")
-    return ChannelClosed(f"{line.peer.address} answered {reply.status}: {words}")
+    return _SaidNo(f"{line.peer.address} answered {reply.status}: {words}")

@@ -1,0 +1,179 @@
+"""What happened, as it happens: new log entries and changed seats become events.
+
+In flow entries and seats; out flow log records with fields, and the reasons that the status shows but the
+run's view forgets. Invariant: an event is told once, and only after its entry is durable.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import dataclass, field
+
+from shoal.base.ids import NodeId, RunId
+from shoal.coordinator.seats import Seats
+from shoal.coordinator.service import CoordinatorService, Run
+from shoal.runlog.chain import BadEntry, Link, read_link
+from shoal.runlog.entries import (
+    Attestations,
+    Body,
+    Genesis,
+    Joined,
+    Left,
+    Plan,
+    Rejected,
+    Rewind,
+    Seal,
+    Snapshot,
+    Stopped,
+)
+
+log = logging.getLogger("shoal.coordinator")
+Fields = dict[str, str | int | float]
+PAGE_ENTRIES = 256
+REJECTIONS_KEPT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRejection:
+    round: int
+    item: Rejected
+
+
+@dataclass(slots=True)
+class Diary:
+    """One run's. `position` is the next entry to read."""
+
+    position: int = 0
+    rejections: deque[SeenRejection] = field(default_factory=lambda: deque(maxlen=REJECTIONS_KEPT))
+    left: dict[NodeId, str] = field(default_factory=dict)
+    connected: frozenset[NodeId] = frozenset()
+
+    def take(self, link: Link) -> tuple[str, Fields] | None:
+        """Remember what is worth it in the next entry; the event to tell."""
+        self.position = link.entry.position + 1
+        body = link.entry.body
+        if isinstance(body, Seal):
+            self.rejections.extend(SeenRejection(body.round, item) for item in body.rejected)
+        elif isinstance(body, Left):
+            self.left[body.node] = body.reason
+        elif isinstance(body, Joined):
+            self.left.pop(body.node, None)
+        told = describe(body)
+        return None if told is None else (told[0], {**told[1], "position": link.entry.position})
+
+    def seats_moved(self, seats: Seats) -> list[tuple[str, Fields]]:
+        """Connections that came and went since the last call."""
+        now = frozenset(seat.node for seat in seats.by_node.values() if seat.connected)
+        came, went = sorted(now - self.connected), sorted(self.connected - now)
+        self.connected = now
+        names = {seat.node: seat.name for seat in seats.by_node.values()}
+        return [
+            *(("node_connected", _who(node, names.get(node, ""))) for node in came),
+            *(("node_lost", _who(node, names.get(node, ""))) for node in went),
+        ]
+
+
+def describe(body: Body) -> tuple[str, Fields] | None:
+    """An entry as an event; None for those that people need not hear of."""
+    match body:
+        case Genesis():
+            return "run_founded", {"parameters": body.layout.numel, "state": body.state[:12]}
+        case Joined():
+            return "node_joined", _who(body.node, body.name)
+        case Left():
+            return "node_left", {**_who(body.node, ""), "reason": body.reason}
+        case Plan():
+            return "round_planned", {
+                "round": body.round,
+                "nodes": len(body.members),
+                "reason": body.reason,
+            }
+        case Seal():
+            return "round_sealed", {
+                "round": body.round,
+                "accepted": len(body.accepted),
+                "rejected": len(body.rejected),
+                "reason": body.reason,
+            }
+        case Attestations():
+            return "state_attested", {"words": len(body.items)}
+        case Snapshot():
+            return "snapshot_saved", {"at": body.at, "bytes": body.size_bytes, "state": body.state[:12]}
+        case Rewind():
+            return "run_rewound", {"to": body.to, "reason": body.reason}
+        case Stopped():
+            return "run_stopped", {"reason": body.reason}
+        case _:
+            return None
+
+
+def _who(node: NodeId, name: str) -> Fields:
+    return {"node": node[:12], **({"node_name": name} if name else {})}
+
+
+class Diaries:
+    """The diaries of every run in service."""
+
+    def __init__(self, service: CoordinatorService) -> None:
+        self._service = service
+        self.by_run: dict[RunId, Diary] = {}
+
+    async def keep(self) -> None:
+        """Follow all runs until cancelled. What is in the logs already is read, but not told."""
+        for run in list(self._service.runs):
+            await self._read_on(run, tell=False)
+        while True:
+            await self._service.changed.wait()
+            self._service.changed.clear()
+            for run, served in list(self._service.runs.items()):
+                await self._follow(run, served)
+
+    def of(self, run: RunId) -> Diary:
+        return self.by_run.setdefault(run, Diary())
+
+    async def _follow(self, run: RunId, served: Run) -> None:
+        if self.of(run).position < served.machine.view.length:
+            await self._read_on(run, tell=True)
+        for event, fields in self.of(run).seats_moved(served.machine.seats):
+            _tell(run, event, fields)
+
+    async def _read_on(self, run: RunId, *, tell: bool) -> None:
+        diary, store = self.of(run), self._service.store
+        while True:
+            start = diary.position
+            page = await self._service.host.work(
+                lambda start=start: list(store.read(run, start, start + PAGE_ENTRIES))  # type: ignore[misc]
+            )
+            for encoded in page:
+                try:
+                    told = diary.take(read_link(encoded))
+                except BadEntry:
+                    return  # Damage since the start; the coordinator's own reads report it.
+                if told and tell:
+                    _tell(run, *told)
+            if len(page) < PAGE_ENTRIES:
+                return
+
+
+def _tell(run: RunId, event: str, fields: Fields) -> None:
+    log.info(event, extra={"run": run[:12], **fields})
+
+
+# What every record has; whatever else it has was given by the caller.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+class FieldFormatter(logging.Formatter):
+    """One line: time, level, event, then key=value."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        given = [(key, value) for key, value in vars(record).items() if key not in _STANDARD]
+        head = f"{self.formatTime(record)} {record.levelname.lower()} {record.getMessage()}"
+        line = " ".join([head, *(f"{key}={_shown(value)}" for key, value in given)])
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _shown(value: object) -> str:
+    text = str(value).replace("\n", " ")
+    return f'"{text}"' if " " in text or not text else text

@@ -1,0 +1,70 @@
+"""The coordinator's numbers in Prometheus' form.
+
+In flow the status of every run at the moment of a scrape; out flows exposition text. Invariant: nothing is
+counted twice or kept here: every number is read off the runs when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from shoal.apps.api.models import NodeStatus, RunStatus
+
+_RUN_GAUGES: dict[str, tuple[str, Callable[[RunStatus], float | None]]] = {
+    "shoal_round": ("Rounds sealed so far.", lambda run: run.round),
+    "shoal_log_length": ("Entries in the log.", lambda run: run.head + 1),
+    "shoal_nodes_live": ("Nodes whose lease runs.", lambda run: run.nodes_live),
+    "shoal_train_loss": ("Mean training loss of the last round.", lambda run: run.train_loss),
+    "shoal_validation_loss": ("The latest validation loss.", lambda run: run.validation_loss),
+    "shoal_snapshot_position": ("Position of the latest saved state.", lambda run: run.snapshot.at),
+    "shoal_run_over": ("1 once the run has ended.", lambda run: float(run.stopped is not None)),
+}
+_RUN_COUNTERS: dict[str, tuple[str, Callable[[RunStatus], float]]] = {
+    "shoal_tokens": ("Tokens in the updates that stand.", lambda run: run.tokens),
+    "shoal_update_bytes": ("Bytes of the updates that stand.", lambda run: run.update_bytes),
+}
+_NODE_GAUGES: dict[str, tuple[str, Callable[[NodeStatus], float | None]]] = {
+    "shoal_node_tokens_per_second": ("A node's training speed.", lambda node: node.tokens_per_s),
+    "shoal_node_loss": ("A node's last local loss.", lambda node: node.loss),
+    "shoal_node_up_bytes": ("Bytes a node has sent since it started.", lambda node: node.up_bytes),
+    "shoal_node_down_bytes": ("Bytes a node has received since it started.", lambda node: node.down_bytes),
+}
+
+
+class _Runs(Collector):
+    def __init__(self, runs: list[RunStatus]) -> None:
+        self._runs = runs
+
+    def collect(self) -> Iterable[Metric]:
+        for name, (text, read) in _RUN_GAUGES.items():
+            gauge = GaugeMetricFamily(name, text, labels=["run", "name"])
+            for run in self._runs:
+                if (value := read(run)) is not None:
+                    gauge.add_metric([run.run, run.name], value)
+            yield gauge
+        for name, (text, count) in _RUN_COUNTERS.items():
+            counter = CounterMetricFamily(name, text, labels=["run", "name"])
+            for run in self._runs:
+                counter.add_metric([run.run, run.name], count(run))
+            yield counter
+        yield from self._nodes()
+
+    def _nodes(self) -> Iterable[Metric]:
+        for name, (text, read) in _NODE_GAUGES.items():
+            gauge = GaugeMetricFamily(name, text, labels=["run", "node", "name"])
+            for run in self._runs:
+                for node in run.nodes:
+                    if (value := read(node)) is not None:
+                        gauge.add_metric([run.run, node.node, node.name], value)
+            yield gauge
+
+
+def exposition(runs: list[RunStatus]) -> bytes:
+    """The text of a scrape."""
+    registry = CollectorRegistry()
+    registry.register(_Runs(runs))
+    return generate_latest(registry)

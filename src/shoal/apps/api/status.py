@@ -1,0 +1,173 @@
+"""A run in service as people want to see it.
+
+In flow the view of its log, its seats and its diary; out flows a `RunStatus`. Invariant: nothing is asked of
+any node: what is shown is what the coordinator knows now. Pure but for reading the machine's fields.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from shoal.apps.api.diary import Diary
+from shoal.apps.api.models import (
+    Attested,
+    NodeStatus,
+    Rejection,
+    RoundLoss,
+    RunStatus,
+    RunSummary,
+    SnapshotInfo,
+)
+from shoal.coordinator.machine import CoordinatorMachine
+from shoal.coordinator.seats import Seat
+from shoal.runlog.view import Member, RunView, Step
+from shoal.wire.identity import node_id
+
+
+def summary(machine: CoordinatorMachine, now: float) -> RunSummary:
+    view = machine.view
+    last = _round_loss(view, view.path[-1]) if view.path else None
+    return RunSummary(
+        run=view.run,
+        name=machine.recipe.name,
+        state=_state(machine),
+        waiting_for=machine.waiting_for,
+        round=view.round,
+        rounds=machine.recipe.budget.rounds,
+        nodes_live=len(machine.seats.live(now)),
+        train_loss=last.train_loss if last else None,
+        validation_loss=_latest_validation(view),
+        stopped=view.stopped,
+    )
+
+
+def status(machine: CoordinatorMachine, diary: Diary, now: float, rounds: int) -> RunStatus:
+    """Everything about a run, with the losses of the last `rounds` rounds."""
+    view = machine.view
+    if view.genesis is None:
+        raise ValueError("a run in service has a genesis entry")
+    saved = view.best_start()
+    claims = [update.claim for step in view.path for update in step.updates]
+    return RunStatus(
+        **summary(machine, now).model_dump(),
+        coordinator=node_id(view.genesis.coordinator),
+        term=view.term,
+        head=view.head.position,
+        head_hash=view.head.hash,
+        at=view.at,
+        members=len(view.members),
+        parameters=view.genesis.layout.numel,
+        tokens=sum(claim.tokens for claim in claims),
+        update_bytes=sum(claim.size_bytes for claim in claims),
+        attested=_last_attested(view),
+        snapshot=SnapshotInfo(at=saved.at, state=saved.state, blob=saved.blob, size_bytes=saved.size_bytes),
+        losses=[_round_loss(view, step) for step in view.path[len(view.path) - rounds :]]
+        if rounds < len(view.path)
+        else [_round_loss(view, step) for step in view.path],
+        nodes=[_node(machine, diary, member, now) for _, member in sorted(view.members.items())],
+        rejected=[
+            Rejection(
+                node=seen.item.node,
+                round=seen.round,
+                sequence=seen.item.sequence,
+                reason=seen.item.reason,
+            )
+            for seen in diary.rejections
+        ],
+    )
+
+
+def _state(machine: CoordinatorMachine) -> str:
+    if machine.view.stopped is not None:
+        return "over" if machine.finished else "finishing"
+    return "running" if machine.view.plan is not None else "waiting"
+
+
+def _round_loss(view: RunView, step: Step) -> RoundLoss:
+    claims = [update.claim for update in step.updates]
+    samples = sum(claim.samples for claim in claims)
+    return RoundLoss(
+        round=step.round,
+        position=step.position,
+        updates=len(claims),
+        samples=samples,
+        tokens=sum(claim.tokens for claim in claims),
+        update_bytes=sum(claim.size_bytes for claim in claims),
+        train_loss=_finite(sum(claim.loss * claim.samples for claim in claims) / max(1, samples)),
+        validation_loss=_validation(view, step.position),
+    )
+
+
+def _validation(view: RunView, position: int) -> float | None:
+    words = view.attested.get(position, {})
+    found = [word.validation for _, word in sorted(words.items()) if word.validation is not None]
+    return _finite(sum(found) / len(found)) if found else None
+
+
+def _latest_validation(view: RunView) -> float | None:
+    for step in reversed(view.path):
+        found = _validation(view, step.position)
+        if found is not None:
+            return found
+    return None
+
+
+def _last_attested(view: RunView) -> Attested | None:
+    for step in reversed(view.path):
+        counts = Counter(word.state for word in view.attested.get(step.position, {}).values())
+        if counts:
+            state, votes = max(counts.items(), key=lambda item: (item[1], item[0]))
+            return Attested(at=step.position, state=state, by=votes)
+    return None
+
+
+def _node(machine: CoordinatorMachine, diary: Diary, member: Member, now: float) -> NodeStatus:
+    seat = machine.seats.by_node.get(member.node)
+    beat = seat.last_beat if seat else None
+    state, why = _standing(machine, diary, member, seat, now)
+    rejected = [seen.item.reason for seen in diary.rejections if seen.item.node == member.node]
+    return NodeStatus(
+        node=member.node,
+        name=(seat.name if seat else "") or member.name,
+        state=state,
+        why=why,
+        doing=beat.doing[:200] if beat else "",
+        at=seat.at if seat and seat.at >= 0 else None,
+        step=beat.step if beat else None,
+        loss=_finite(beat.loss) if beat else None,
+        tokens_per_s=_finite(beat.tokens_per_s) if beat else None,
+        up_bytes=beat.up_bytes if beat else None,
+        down_bytes=beat.down_bytes if beat else None,
+        device=beat.device[:80] if beat else "",
+        reachable=bool(seat and seat.connected and seat.address),
+        rejected=rejected[-1] if rejected else None,
+    )
+
+
+def _standing(
+    machine: CoordinatorMachine, diary: Diary, member: Member, seat: Seat | None, now: float
+) -> tuple[str, str]:
+    """Whether a node is in, and why (not)."""
+    view = machine.view
+    if seat is None:
+        if not member.present:
+            return "gone", f"left: {diary.left.get(member.node, 'on purpose')}"
+        return "gone", "has not come back since the coordinator started"
+    left_s = seat.lease_until - now
+    if left_s <= 0:
+        return "silent", f"unheard for longer than its lease of {machine.recipe.membership.lease_s:g} s"
+    if not seat.connected:
+        return "silent", f"its connection broke; it is waited for {left_s:.1f} s more"
+    if member.node in view.planned:
+        return "in", f"in the plan of round {view.round}"
+    if member.node not in machine.seats.ready(now, view):
+        stands = f"at {seat.at}" if seat.at >= 0 else "nowhere yet"
+        return "behind", f"its state stands {stands}, the run's at {view.at}"
+    if view.stopped is not None:
+        return "next", "the run is over"
+    return "next", "ready; the next plan has it"
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,98 @@
+"""`shoal join TICKET`: lend this machine to a run.
+
+In flow a ticket and the volunteer's limits; out flow a few lines on what will run, a live line on how it goes,
+and why it ended. Invariant: the same command again resumes, with the same key and from what is on disk.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from shoal.apps.home import find_home
+from shoal.base.errors import ShoalError
+from shoal.base.units import rate_bytes_s, size_bytes
+from shoal.wire.ticket import read_ticket
+
+if TYPE_CHECKING:
+    from shoal.worlds.real.limits import Limits
+
+T = TypeVar("T")
+
+
+def join(
+    ticket: Annotated[str, typer.Argument(help="The line that `shoal serve` or `shoal run submit` printed.")],
+    home: Annotated[Path | None, typer.Option(help="Where keys and data live (default ~/.shoal).")] = None,
+    name: Annotated[str, typer.Option(help="What others see of you.")] = "",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads to use.")] = None,
+    gpu_memory: Annotated[str | None, typer.Option(help="At most this much, e.g. 4GiB.")] = None,
+    max_up: Annotated[str | None, typer.Option(help="Upload at most, e.g. 10Mbit.")] = None,
+    max_down: Annotated[str | None, typer.Option(help="Download at most, e.g. 50Mbit.")] = None,
+    monthly: Annotated[str | None, typer.Option(help="Both ways in a calendar month, e.g. 100GB.")] = None,
+    when_idle: Annotated[bool, typer.Option("--when-idle", help="Train only when nobody uses it.")] = False,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Take connections from peers here (default: none).")
+    ] = None,
+    bind: Annotated[str, typer.Option(help="Address to take them on.")] = "0.0.0.0",  # noqa: S104
+    advertise: Annotated[str | None, typer.Option(help="Address that peers should use.")] = None,
+    allow_code: Annotated[bool, typer.Option("--allow-code", help="Let the organiser's code run.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask before starting.")] = False,
+) -> None:
+    """Lend this machine to a run. Ctrl-C leaves; the same command resumes."""
+    invitation = read_ticket(ticket)
+    limits = _limits(max_up, max_down, monthly)
+    memory = _quantity("--gpu-memory", gpu_memory, size_bytes)
+    # Torch takes a second to import: not for those who only ask for help or mistype.
+    from shoal.apps.join_screen import Screen
+    from shoal.apps.joining import Volunteer, prepare_device, take_part, torch_trainer
+    from shoal.worlds.real import loop
+
+    volunteer = Volunteer(
+        folder=find_home(home).node,
+        name=name or platform.node(),
+        device=device,
+        threads=threads,
+        gpu_memory_bytes=memory,
+        limits=limits,
+        when_idle=when_idle,
+        port=port,
+        bind=bind,
+        advertise=advertise,
+        allow_code=allow_code,
+    )
+    torch_device = prepare_device(volunteer)
+    screen = Screen(volunteer, torch_device, invitation.run, ask=not yes and sys.stdin.isatty())
+    trainer = torch_trainer(torch_device, allow_code=allow_code)
+    print(f"connecting to {', '.join(invitation.addresses)}", flush=True)
+    reason = loop.run(take_part(volunteer, invitation, trainer, screen.agree, screen.watch))
+    print(f"ended: {reason}", flush=True)
+
+
+def _limits(max_up: str | None, max_down: str | None, monthly: str | None) -> Limits:
+    from shoal.worlds.real.limits import Limits
+
+    limits = Limits(
+        max_up_bytes_s=_quantity("--max-up", max_up, rate_bytes_s),
+        max_down_bytes_s=_quantity("--max-down", max_down, rate_bytes_s),
+        month_bytes=_quantity("--monthly", monthly, size_bytes),
+    )
+    if 0 in (limits.max_up_bytes_s, limits.max_down_bytes_s, limits.month_bytes):
+        raise ShoalError(
+            "SH-JOIN-10", "a limit of zero leaves nothing to take part with", "raise it, or leave it out"
+        )
+    return limits
+
+
+def _quantity(option: str, text: str | None, read: Callable[[str], T]) -> T | None:
+    if text is None:
+        return None
+    try:
+        return read(text)
+    except (ValueError, KeyError) as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None

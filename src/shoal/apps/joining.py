@@ -1,0 +1,272 @@
+"""One volunteer's node from the first connection to the last word.
+
+In flow a ticket and what the volunteer allows; out flows why it ended. Invariant: nothing of the run is trained
+before the volunteer was told what it is and, where asked, has said yes; a signal ends it by saying goodbye.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from shoal.apps.idle import IdleWatch
+from shoal.base.errors import ShoalError
+from shoal.base.ids import BlobId
+from shoal.data.dataset import open_dataset
+from shoal.node.service import NodeOptions, NodeService, TrainerFactory
+from shoal.node.session import Invitation
+from shoal.runlog.entries import Genesis
+from shoal.strategy.recipe import Recipe
+from shoal.training.device import pick_device
+from shoal.training.spec import OwnInnerSpec, OwnModelSpec
+from shoal.training.trainer import TorchTrainer, Trainer
+from shoal.wire.ticket import Ticket
+from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.host import RealHost
+from shoal.worlds.real.keys import load_or_create_identity
+from shoal.worlds.real.limits import Limits
+
+LEAVE_S = 10.0
+"""How long leaving may take before what is left of the work is cut off."""
+LOOK_EVERY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Volunteer:
+    """What this machine gives, and under which conditions."""
+
+    folder: Path
+    """The node's own folder: key, logs, blobs."""
+    name: str = ""
+    device: str = "auto"
+    threads: int | None = None
+    gpu_memory_bytes: int | None = None
+    limits: Limits = field(default_factory=Limits)
+    when_idle: bool = False
+    port: int | None = None
+    bind: str = "0.0.0.0"  # noqa: S104 (a volunteer who opens a port wants it to be reached)
+    advertise: str | None = None
+    allow_code: bool = False
+
+
+Agree = Callable[[Recipe, Genesis], Awaitable[bool]]
+"""Tells the volunteer what will run; False if they would rather not."""
+Watch = Callable[[NodeService, RealHost], Awaitable[None]]
+
+
+async def take_part(
+    volunteer: Volunteer,
+    ticket: Ticket,
+    make_trainer: TrainerFactory,
+    agree: Agree,
+    watch: Watch,
+    *,
+    heed_signals: bool = True,
+) -> str:
+    """Join, train and stay until the run ends or a signal says to leave; why it ended.
+
+    Signals can be heeded in the main thread only.
+    """
+    identity = load_or_create_identity(volunteer.folder / "key")
+    agreed: Future[None] = Future()
+
+    def make_when_agreed(recipe: Recipe, genesis: Genesis, read: Callable[[BlobId], bytes]) -> Trainer:
+        agreed.result()  # Cancelled if the volunteer leaves first, and then so is this work.
+        return make_trainer(recipe, genesis, read)
+
+    host = RealHost(
+        identity,
+        FileDisk(volunteer.folder),
+        bind=volunteer.bind,
+        peer_port=volunteer.port,
+        advertise=volunteer.advertise,
+        limits=volunteer.limits,
+    )
+    async with host:
+        options = NodeOptions(
+            may_train=IdleWatch().reason if volunteer.when_idle else lambda: "",
+            traffic=lambda: _up_and_down(host),
+            device=volunteer.device,
+        )
+        invitation = Invitation.from_ticket(ticket, volunteer.name)
+        service = NodeService(host, identity, invitation, make_when_agreed, options)
+        try:
+            return await _accompany(service, host, agree, watch, agreed, heed_signals)
+        finally:
+            agreed.cancel()  # A thread may be waiting for the answer.
+
+
+async def _accompany(
+    service: NodeService,
+    host: RealHost,
+    agree: Agree,
+    watch: Watch,
+    agreed: Future[None],
+    heed_signals: bool,
+) -> str:
+    """Run the service with those who watch it; the first error of either ends both."""
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(service.run(), name="node")
+        beside = [
+            tasks.create_task(_ask(service, agree, agreed, running), name="ask the volunteer"),
+            tasks.create_task(_watch(service, host, watch), name="show the node"),
+        ]
+        heeding = _leaving_on_signals(tasks, service, running, agreed)
+        with heeding if heed_signals else contextlib.nullcontext():
+            await asyncio.wait({running})
+        for task in beside:
+            task.cancel()
+    return "left" if running.cancelled() else running.result()
+
+
+async def _ask(service: NodeService, agree: Agree, agreed: Future[None], running: asyncio.Task[str]) -> None:
+    while getattr(service, "machine", None) is None or service.machine.recipe is None:
+        await asyncio.sleep(LOOK_EVERY_S)
+    recipe, genesis = service.machine.recipe, service.machine.view.genesis
+    assert recipe is not None and genesis is not None
+    if await agree(recipe, genesis):
+        agreed.set_result(None)
+    else:
+        await _leave(service, running, agreed, "the volunteer declined")
+
+
+async def _watch(service: NodeService, host: RealHost, watch: Watch) -> None:
+    while getattr(service, "machine", None) is None:
+        await asyncio.sleep(LOOK_EVERY_S)
+    await watch(service, host)
+
+
+async def _leave(
+    service: NodeService, running: asyncio.Task[str], agreed: Future[None], reason: str
+) -> None:
+    """Say goodbye and let the work end; cut off what does not end in time."""
+    agreed.cancel()
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(LEAVE_S):
+            await service.leave(reason)
+    await asyncio.wait({running}, timeout=LEAVE_S)
+    if not running.done():
+        running.cancel()
+
+
+@contextlib.contextmanager
+def _leaving_on_signals(
+    tasks: asyncio.TaskGroup, service: NodeService, running: asyncio.Task[str], agreed: Future[None]
+) -> Iterator[None]:
+    """The first signal leaves cleanly, the second ends the process at once."""
+    loop, asked = asyncio.get_running_loop(), False
+
+    def on_signal() -> None:
+        nonlocal asked
+        if asked:
+            os._exit(130)
+        asked = True
+        tasks.create_task(_leave(service, running, agreed, "the volunteer left"), name="leave")
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    for number in numbers:
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)
+
+
+def _up_and_down(host: RealHost) -> tuple[int, int]:
+    total = host.meter.total()
+    return (
+        total.control_up_bytes + total.bulk_up_bytes,
+        total.control_down_bytes + total.bulk_down_bytes,
+    )
+
+
+# --- the trainer ---------------------------------------------------------------------------------------
+
+
+def prepare_device(volunteer: Volunteer) -> torch.device:
+    """The device, with the volunteer's limits on it. Raises SH-DEVICE-01 or SH-JOIN-10."""
+    device = pick_device(volunteer.device)
+    if volunteer.threads is not None:
+        torch.set_num_threads(volunteer.threads)
+    if volunteer.gpu_memory_bytes is not None:
+        _limit_memory(device, volunteer.gpu_memory_bytes)
+    return device
+
+
+def _limit_memory(device: torch.device, size_bytes: int) -> None:
+    if device.type != "cuda":
+        raise ShoalError(
+            "SH-JOIN-10",
+            f"a limit on GPU memory was set, and the device is {device.type}",
+            "leave out --gpu-memory, or choose --device cuda",
+        )
+    total = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, size_bytes / total), device)
+
+
+def torch_trainer(device: torch.device, *, allow_code: bool) -> TrainerFactory:
+    """Trainers for the recipes that need nothing but this package."""
+
+    def make(recipe: Recipe, genesis: Genesis, read: Callable[[BlobId], bytes]) -> Trainer:
+        if isinstance(recipe.inner, OwnInnerSpec):
+            raise _own_program(recipe)
+        trainer = TorchTrainer(
+            recipe.model,
+            recipe.inner,
+            genesis.manifest,
+            open_dataset(genesis.manifest, read),
+            recipe.seed,
+            device,
+            fragments=recipe.strategy.schedule.fragments,
+            allow_code=allow_code,
+        )
+        if trainer.layout != genesis.layout:
+            raise ShoalError(
+                "SH-MODEL-01",
+                "the model built here has other tensors than the run's",
+                "install the organiser's versions of shoal, torch and transformers",
+            )
+        return trainer
+
+    return make
+
+
+def needs_code(recipe: Recipe) -> str:
+    """Why this recipe runs code of the organiser's, or "" if it does not."""
+    model = recipe.model
+    if model.kind == "transformers":
+        if "auto_map" in model.config:
+            return "its model comes with its own modelling code (auto_map)"
+        if model.weights is not None:
+            return f"its model is loaded from a folder, {model.weights}, that may hold code"
+    return ""
+
+
+def check_code(recipe: Recipe, *, allow_code: bool) -> None:
+    """Raise SH-JOIN-09 where the organiser's code would run without leave."""
+    if isinstance(recipe.model, OwnModelSpec) or isinstance(recipe.inner, OwnInnerSpec):
+        raise _own_program(recipe)
+    why = needs_code(recipe)
+    if why and not allow_code:
+        raise ShoalError(
+            "SH-JOIN-09",
+            f"recipe {recipe.name!r} runs code of the organiser's: {why}",
+            "join with --allow-code only if you trust the organiser with this machine",
+        )
+
+
+def _own_program(recipe: Recipe) -> ShoalError:
+    return ShoalError(
+        "SH-JOIN-09",
+        f"run {recipe.name!r} is trained by a program of its participants' own, not by `shoal join`",
+        "if you trust the organiser, get that program from them: it joins by itself",
+    )

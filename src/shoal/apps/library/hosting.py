@@ -1,0 +1,160 @@
+"""Found a run of one's own model, and coordinate it from this program.
+
+    with shoal.coordinate(model, items=len(data), batch_size=32, recipe={"budget": {"rounds": 20}}) as run:
+        print(run.ticket)
+        run.wait()
+
+In flow a model and a recipe without its model, data and inner sections; out flow a ticket and a finished run.
+Invariant: the run's log, snapshots and keys lie in the home folder, so `shoal log` and `shoal serve` know it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+import yaml
+from torch import nn
+
+from shoal.apps.home import find_home
+from shoal.apps.library.background import Background
+from shoal.base.ids import RunId
+from shoal.coordinator.founding import Founded, found_run
+from shoal.coordinator.service import CoordinatorService
+from shoal.data.manifest import Manifest
+from shoal.replica.state import State, initial_state
+from shoal.strategy.recipe import Recipe, parse_recipe
+from shoal.training.flat import layout_of
+from shoal.wire.ticket import Ticket, show_ticket
+from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.host import RealHost
+from shoal.worlds.real.keys import load_or_create_identity
+from shoal.worlds.real.sqlstore import SqlLogStore
+
+LOOK_EVERY_S = 0.05
+END_S = 30.0
+
+
+def coordinate(
+    model: nn.Module,
+    *,
+    items: int,
+    batch_size: int,
+    recipe: Mapping[str, Any],
+    home: Path | None = None,
+    port: int = 0,
+    bind: str = "127.0.0.1",
+    advertise: str | None = None,
+) -> Coordinating:
+    """A coordinator in the background, with a new run that begins with this model's parameters.
+
+    `items` is how many samples the participants' data has, `recipe` everything else of the run (budget, strategy,
+    membership, see docs/recipes.md). Use the result in a `with` statement. Raises SH-RECIPE-02 or -03.
+    """
+    sections = {
+        **recipe,
+        "model": {"kind": "own", "description": type(model).__name__},
+        "inner": {"kind": "own", "batch_size": batch_size},
+        "data": {"source": "own", "items": items},
+    }
+    checked = parse_recipe(yaml.safe_dump(sections), where="recipe")
+    return Coordinating(checked, model, find_home(home).root, port, bind, advertise)
+
+
+def state_of(recipe: Recipe, model: nn.Module) -> State:
+    """The state a run begins with: this model's parameters as they are now."""
+    layout = layout_of(model, recipe.strategy.schedule.fragments)
+    params = [parameter.detach().reshape(-1).float().cpu() for _, parameter in model.named_parameters()]
+    return initial_state(layout, torch.cat(params), recipe.strategy.fold_rules().outer.slots)
+
+
+class Coordinating:
+    def __init__(
+        self, recipe: Recipe, model: nn.Module, home: Path, port: int, bind: str, advertise: str | None
+    ) -> None:
+        self.ticket = ""
+        self.run = RunId("")
+        self._recipe = recipe
+        self._state = state_of(recipe, model)
+        self._home = find_home(home)
+        self._port, self._bind, self._advertise = port, bind, advertise
+        self._up = threading.Event()
+        self._finished = threading.Event()
+        self._background: Background[None] | None = None
+
+    def __enter__(self) -> Coordinating:
+        self._background = Background("shoal coordinator", self._serve, self._release)
+        self._up.wait()
+        if self._background.over:
+            self._background.result()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._background is not None:
+            self._background.cancel()
+            self._finished.wait(END_S)
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait until the run is over and its final state saved; False if that took longer than `timeout_s`."""
+        over = self._finished.wait(timeout_s)
+        if self._background is not None and self._background.over:
+            self._background.result()
+        return over
+
+    def _release(self) -> None:
+        self._up.set()
+        self._finished.set()
+
+    async def _serve(self) -> None:
+        folder = self._home.coordinator
+        identity = load_or_create_identity(self._home.coordinator_key)
+        host = RealHost(
+            identity,
+            FileDisk(folder),
+            bind=self._bind,
+            control_port=self._port,
+            peer_port=0,
+            advertise=self._advertise,
+        )
+        async with host:
+            store = SqlLogStore(self._home.store_url)
+            service = CoordinatorService(host, identity, store)
+            founded = await host.work(lambda: self._found(service))
+            try:
+                await self._accompany(service, founded)
+            except asyncio.CancelledError:
+                return
+            finally:
+                store.close()
+
+    def _found(self, service: CoordinatorService) -> Founded:
+        return found_run(
+            self._recipe,
+            identity=service.identity,
+            store=service.store,
+            blobs=service.blob_store,
+            wall_ms=service.host.clock.wall_ms(),
+            random=service.host.random,
+            first=self._first,
+        )
+
+    def _first(self, recipe: Recipe, manifest: Manifest) -> State:
+        return self._state
+
+    async def _accompany(self, service: CoordinatorService, founded: Founded) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(service.serve(), name="coordinator")
+            await service.ready.wait()
+            ticket = Ticket(service.identity.node, (service.address,), founded.run, founded.token)
+            self.ticket, self.run = show_ticket(ticket), founded.run
+            self._up.set()
+            while not service.runs[founded.run].machine.finished:
+                await asyncio.sleep(LOOK_EVERY_S)
+            self._finished.set()

@@ -1,0 +1,145 @@
+"""One model between two threads: a person's own training loop, and the node that puts it into a run.
+
+In flow orders (train on these samples) from the node and reports (that was the loss) from the loop; out flows a
+`Trainer`. Invariant: while the loop is inside a step the node leaves the model alone, and while the loop waits
+for its next order only the node touches it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+import torch
+from torch import nn
+
+from shoal.apps.library.optimizers import encode_optimizer, restore_optimizer
+from shoal.base.errors import ShoalError
+from shoal.base.layout import Layout
+from shoal.data.assignment import Indices
+from shoal.training.flat import flatten
+from shoal.training.trainer import StepResult
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What the loop says of one step."""
+
+    loss: float
+    tokens: int | None = None
+
+
+class Handover:
+    """The only thing that both threads touch."""
+
+    def __init__(self) -> None:
+        self._orders: SimpleQueue[Indices | None] = SimpleQueue()
+        self._reports: SimpleQueue[Report | None] = SimpleQueue()
+
+    # The node's side.
+
+    def ask(self, indices: Indices) -> Report:
+        """Have the loop do one step. Raises `CancelledError` if the loop is gone, which ends the work quietly."""
+        self._orders.put(indices)
+        report = self._reports.get()
+        if report is None:
+            self._reports.put(None)  # for whoever asks next
+            raise CancelledError
+        return report
+
+    def end(self) -> None:
+        """There will be no more orders."""
+        self._orders.put(None)
+
+    # The loop's side.
+
+    def take(self) -> Indices | None:
+        """The next order, however long it takes; None at the end."""
+        return self._orders.get()
+
+    def report(self, report: Report) -> None:
+        self._reports.put(report)
+
+    def quit(self) -> None:
+        """The loop takes no more orders."""
+        self._reports.put(None)
+
+
+class LoopTrainer:
+    """A `Trainer` whose steps are done by somebody else's loop.
+
+    The model's parameters become views of one flat vector; whoever holds the `nn.Parameter`s (an optimiser, say)
+    goes on holding them. Buffers (running statistics) stay this machine's own.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        evaluate: Callable[[], float],
+        handover: Handover,
+        *,
+        batch_size: int,
+        fragments: int,
+    ) -> None:
+        _check(model)
+        self._model = model
+        self._optimizer = optimizer
+        self._evaluate = evaluate
+        self._handover = handover
+        self._batch_size = batch_size
+        self._flat = flatten(model, next(model.parameters()).device, fragments)
+        optimizer.zero_grad(set_to_none=True)
+
+    @property
+    def layout(self) -> Layout:
+        return self._flat.layout
+
+    @property
+    def batch_size(self) -> int:
+        return self._batch_size
+
+    def params(self) -> torch.Tensor:
+        return self._flat.params
+
+    def load(self, params: torch.Tensor) -> None:
+        self._flat.params.copy_(params)
+
+    def step(self, indices: Indices, step_number: int) -> StepResult:
+        report = self._handover.ask(indices)
+        if not math.isfinite(report.loss):
+            raise ShoalError(
+                "SH-TRAIN-01",
+                f"step {step_number} of the loop reported a loss of {report.loss}",
+                "lower the learning rate, and call run.report(loss) after every step",
+            )
+        samples = len(indices)
+        tokens = samples if report.tokens is None else report.tokens
+        return StepResult(loss=report.loss, samples=samples, tokens=tokens)
+
+    def local_state(self) -> bytes:
+        return encode_optimizer(self._optimizer)
+
+    def load_local_state(self, data: bytes) -> None:
+        restore_optimizer(self._optimizer, data)
+
+    def evaluate(self, max_batches: int) -> float:
+        training = self._model.training
+        self._model.eval()
+        with torch.no_grad():
+            loss = float(self._evaluate())
+        self._model.train(training)
+        return loss
+
+
+def _check(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if parameter.dtype != torch.float32:
+            raise ShoalError(
+                "SH-MODEL-01",
+                f"parameter {name} is {parameter.dtype}",
+                "keep parameters in float32; autocast inside the step is welcome",
+            )

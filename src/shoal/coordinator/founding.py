@@ -1,0 +1,161 @@
+"""From a recipe to a run: data, model, first state, genesis entry, join token.
+
+In flows a recipe; out flow blobs, the log's first entry and a secret for those who may join. Invariant: the
+genesis entry is written last, so a run either exists with everything its nodes need, or not at all; and the
+same recipe and data give the same first state, whoever founds it.
+"""
+
+from __future__ import annotations
+
+import random as randomness
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import msgspec
+import torch
+
+from shoal.base.errors import ShoalError
+from shoal.base.ids import RunId
+from shoal.base.logstore import LogStore
+from shoal.coordinator.admission import JoinToken, token_hash
+from shoal.data.manifest import Manifest
+from shoal.data.prepare import prepare
+from shoal.replica.blobs import BlobStore
+from shoal.replica.state import State, encode_state, initial_state, state_hash
+from shoal.runlog.chain import NO_HEAD, Link, make_link
+from shoal.runlog.entries import Genesis
+from shoal.runlog.view import RunView
+from shoal.strategy.recipe import Recipe
+from shoal.training.flat import layout_of
+from shoal.training.models import build_model
+from shoal.training.pretrained import portable
+from shoal.training.spec import TransformersSpec
+from shoal.wire.identity import Identity
+
+TOKEN_PREFIX = "token."  # noqa: S105 (a key's prefix, no secret)
+TOKEN_BYTES = 16
+FIRST_TERM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Founded:
+    """A new run, and the only copy of its first join token: the store keeps a hash."""
+
+    run: RunId
+    token: str
+
+
+def found_run(
+    recipe: Recipe,
+    *,
+    identity: Identity,
+    store: LogStore,
+    blobs: Callable[[RunId], BlobStore],
+    wall_ms: int,
+    random: randomness.Random,
+    expires_s: float | None = None,
+    allow_code: bool = False,
+    first: Callable[[Recipe, Manifest], State] | None = None,
+) -> Founded:
+    """Make a run of this recipe, durably. Blocks for as long as the data takes to prepare.
+
+    `first` gives the state to begin with where the recipe cannot: a model of somebody's own program.
+
+    Raises SH-DATA-01 to -03, SH-MODEL-01 or what the disk and the store raise; then nothing is left behind.
+    """
+    run = RunId(random.randbytes(16).hex())
+    room = blobs(run)
+    try:
+        begin = first or partial(first_state, allow_code=allow_code)
+        link = _genesis(recipe, run, identity, room, wall_ms, begin)
+        token, _ = add_token(store, run, wall_ms=wall_ms, random=random, expires_s=expires_s)
+        store.append(run, link.entry.position, link.encoded)
+    except BaseException:
+        room.prune(())
+        raise
+    return Founded(run, token)
+
+
+def add_token(
+    store: LogStore,
+    run: RunId,
+    *,
+    wall_ms: int,
+    random: randomness.Random,
+    expires_s: float | None = None,
+) -> tuple[str, JoinToken]:
+    """Draw another join token and keep its hash; the secret, and what was kept. Tokens long expired go."""
+    known = {key: _read_token(value) for key, value in store.kept(run, TOKEN_PREFIX).items()}
+    for key, old in known.items():
+        if old.expires_ms is not None and old.expires_ms + _REMEMBERED_MS < wall_ms:
+            store.drop(run, key)
+    secret = random.randbytes(TOKEN_BYTES).hex()
+    expires_ms = None if expires_s is None else wall_ms + int(expires_s * 1000)
+    token = JoinToken(sha256=token_hash(secret), expires_ms=expires_ms)
+    number = 1 + max((int(key.removeprefix(TOKEN_PREFIX)) for key in known), default=-1)
+    store.keep(run, f"{TOKEN_PREFIX}{number}", msgspec.msgpack.encode(token))
+    return secret, token
+
+
+# Those who come with an expired ticket are told so for a while, rather than that it is wrong.
+_REMEMBERED_MS = 30 * 24 * 3600 * 1000
+
+
+def read_tokens(store: LogStore, run: RunId) -> tuple[JoinToken, ...]:
+    """Every join token that is kept for a run."""
+    return tuple(_read_token(value) for value in store.kept(run, TOKEN_PREFIX).values())
+
+
+def _read_token(value: bytes) -> JoinToken:
+    return msgspec.msgpack.decode(value, type=JoinToken)
+
+
+def _genesis(
+    recipe: Recipe,
+    run: RunId,
+    identity: Identity,
+    room: BlobStore,
+    wall_ms: int,
+    begin: Callable[[Recipe, Manifest], State],
+) -> Link:
+    manifest = prepare(recipe.data, room.put)
+    _check_batch(recipe, manifest)
+    state = begin(recipe, manifest)
+    snapshot = encode_state(state)
+    genesis = Genesis(
+        coordinator=identity.public,
+        recipe=as_logged(recipe),
+        manifest=manifest,
+        layout=state.layout,
+        state=state_hash(state),
+        snapshot=room.put(snapshot),
+        snapshot_bytes=len(snapshot),
+    )
+    link = make_link(identity, run, NO_HEAD, FIRST_TERM, wall_ms, genesis)
+    RunView().apply(link)  # the check that every reader of this log will make
+    return link
+
+
+def as_logged(recipe: Recipe) -> str:
+    """The recipe as the genesis entry holds it, which names nothing that only this machine has."""
+    if isinstance(recipe.model, TransformersSpec):
+        recipe = recipe.model_copy(update={"model": portable(recipe.model)})
+    return recipe.model_dump_json()
+
+
+def first_state(recipe: Recipe, manifest: Manifest, *, allow_code: bool = False) -> State:
+    """The state a run of this recipe on this data begins with: a function of the two alone."""
+    model = build_model(recipe.model, manifest, recipe.seed, allow_code=allow_code)
+    layout = layout_of(model, recipe.strategy.schedule.fragments)
+    params = [parameter.detach().reshape(-1).float() for _, parameter in model.named_parameters()]
+    return initial_state(layout, torch.cat(params), recipe.strategy.fold_rules().outer.slots)
+
+
+def _check_batch(recipe: Recipe, manifest: Manifest) -> None:
+    if manifest.train_items < recipe.inner.batch_size:
+        raise ShoalError(
+            "SH-DATA-02",
+            f"{manifest.train_items} training samples do not fill one batch of {recipe.inner.batch_size}",
+            "add data, shorten data.context or lower inner.batch_size",
+        )

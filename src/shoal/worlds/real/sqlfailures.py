@@ -1,0 +1,83 @@
+"""What databases say when they fail, as errors that people can act on.
+
+In flow the drivers' exceptions; out flow `ShoalError`s: a full disk is SH-DISK-01, damage is SH-LOG-01 while
+reading and SH-LOG-04 while opening, everything else SH-LOG-04. Invariant: no message holds a password.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+
+from shoal.base.errors import ShoalError
+
+_DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_PRIMARY = 0xFF  # SQLite's extended codes hold the plain one in their low byte.
+_POSTGRES_FULL, _POSTGRES_DAMAGE = "53100", ("XX001", "XX002")
+
+
+@contextmanager
+def explain(name: str, *, opening: bool = False) -> Iterator[None]:
+    """Turn a driver's failure into ours. `IntegrityError` passes: the caller knows what it means."""
+    try:
+        yield
+    except IntegrityError:
+        raise
+    except SQLAlchemyError as error:
+        raise _explained(name, error, opening) from error
+    except OSError as error:
+        raise _closed(name, error.strerror or str(error)) from error
+
+
+def damaged(name: str, what: str) -> ShoalError:
+    return ShoalError(
+        "SH-LOG-01",
+        f"{what} ({name})",
+        "restore the store from a copy; `shoal log verify` shows where it breaks",
+    )
+
+
+def _explained(name: str, error: SQLAlchemyError, opening: bool) -> ShoalError:
+    cause = getattr(error, "orig", None) or error
+    # The first line only: the rest repeats the statement and its values.
+    words = str(cause).strip().partition("\n")[0]
+    if _is_full(cause):
+        return ShoalError(
+            "SH-DISK-01", f"no room for the log in {name}: {words}", "free some space on the store's disk"
+        )
+    if _is_damage(cause):
+        if not opening:
+            return damaged(name, f"the log store is damaged: {words}")
+        return ShoalError(
+            "SH-LOG-04", f"{name} is damaged: {words}", "restore it from a copy, or name another with --store"
+        )
+    return _closed(name, words)
+
+
+def _is_full(cause: BaseException) -> bool:
+    if isinstance(cause, sqlite3.Error):
+        return _sqlite_code(cause) == sqlite3.SQLITE_FULL
+    return getattr(cause, "sqlstate", None) == _POSTGRES_FULL
+
+
+def _is_damage(cause: BaseException) -> bool:
+    if isinstance(cause, sqlite3.Error):
+        # Text that is not UTF-8 any more has no code of its own.
+        return _sqlite_code(cause) in _DAMAGE or "decode" in str(cause)
+    return getattr(cause, "sqlstate", None) in _POSTGRES_DAMAGE
+
+
+def _sqlite_code(cause: sqlite3.Error) -> int | None:
+    code = getattr(cause, "sqlite_errorcode", None)
+    return None if code is None else code & _PRIMARY
+
+
+def _closed(name: str, words: str) -> ShoalError:
+    return ShoalError(
+        "SH-LOG-04",
+        f"the log store {name} cannot be used: {words}",
+        "check that its path or server is right, is yours to use, and that nothing else holds it",
+    )

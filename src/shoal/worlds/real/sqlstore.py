@@ -1,0 +1,265 @@
+"""A log store of SQL rows: SQLite in one file by default, PostgreSQL by URL.
+
+In flow encoded entries and small values; out flow the same. Invariant: a row is committed and synced before a
+call returns; `append` looks at the log's length and inserts under the primary key (run, position) in one
+transaction, so that of two writers who saw the same head exactly one succeeds.
+
+SQLite keeps a rollback journal, not a write-ahead log: at rest the one file is the whole truth, so a copy of
+it is a backup, and a byte flipped in it is met by whoever reads.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import blake3
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    delete,
+    event,
+    func,
+    insert,
+    select,
+    text,
+)
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
+
+from shoal.base.errors import ShoalError
+from shoal.base.ids import RunId
+from shoal.worlds.real.sqlfailures import damaged, explain
+
+BUSY_S = 15
+PAGE_ENTRIES = 64
+
+_tables = MetaData()
+_entries = Table(
+    "shoal_entries",
+    _tables,
+    Column("run", String, primary_key=True),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("entry", LargeBinary, nullable=False),
+)
+_kept = Table(
+    "shoal_kept",
+    _tables,
+    Column("run", String, primary_key=True),
+    Column("key", String, primary_key=True),
+    Column("value", LargeBinary, nullable=False),
+    # Entries prove themselves by the chain; these have nothing but this.
+    Column("checksum", LargeBinary, nullable=False),
+)
+
+
+class SqlLogStore:
+    """Implements `base.logstore.LogStore`; safe from any thread, and from several processes at once.
+
+    `url` is `sqlite:///PATH`, a plain path to an SQLite file, or `postgresql://USER@HOST/DATABASE`. Raises
+    SH-LOG-04 if it cannot be opened. With `create=False` an SQLite file must be there already.
+    """
+
+    def __init__(self, url: str, *, create: bool = True) -> None:
+        self._url = _parse(url)
+        self.name = self._url.render_as_string(hide_password=True)
+        if not create and self._file is not None and not self._file.exists():
+            raise ShoalError(
+                "SH-LOG-04",
+                f"there is no log store at {self._file}",
+                "check --home, or --store, and its path",
+            )
+        with explain(self.name, opening=True):
+            self._engine = _engine(self._url)
+            with self._writing() as connection:
+                _tables.create_all(connection)
+
+    @property
+    def _file(self) -> Path | None:
+        sqlite = self._url.get_backend_name() == "sqlite"
+        return Path(self._url.database) if sqlite and self._url.database else None
+
+    def close(self) -> None:
+        """Give back every connection. The store may be used again."""
+        self._engine.dispose()
+
+    # --- the log -----------------------------------------------------------------------------------------
+
+    def runs(self) -> list[RunId]:
+        with explain(self.name), self._engine.connect() as connection:
+            # Sorted here: databases order text by their own rules.
+            found = connection.execute(select(_entries.c.run).distinct()).scalars().all()
+            return sorted(RunId(run) for run in found)
+
+    def append(self, run: RunId, position: int, entry: bytes) -> None:
+        try:
+            with explain(self.name), self._writing() as connection:
+                length = _length(connection, run)
+                if position != length:
+                    raise _not_the_head(run, position, f"a log of {length} entries")
+                row = {"run": run, "position": position, "entry": entry}
+                connection.execute(insert(_entries).values(row))
+        except IntegrityError:
+            raise _not_the_head(run, position, "a log in which another writer was faster") from None
+
+    def length(self, run: RunId) -> int:
+        with explain(self.name), self._engine.connect() as connection:
+            return _length(connection, run)
+
+    def read(self, run: RunId, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """As in `LogStore`. Raises SH-LOG-01 where an entry is missing or its row cannot be read."""
+        position = max(0, start)
+        # By pages, each in a transaction of its own: a reader who dawdles must not hold up the writer.
+        while stop is None or position < stop:
+            count = PAGE_ENTRIES if stop is None else min(PAGE_ENTRIES, stop - position)
+            page = self._page(run, position, count)
+            yield from page
+            position += len(page)
+            if len(page) < count:
+                return
+
+    def _page(self, run: RunId, start: int, count: int) -> list[bytes]:
+        columns = select(_entries.c.position, _entries.c.entry)
+        after = columns.where(_entries.c.run == run, _entries.c.position >= start)
+        with explain(self.name), self._engine.connect() as connection:
+            rows = connection.execute(after.order_by(_entries.c.position).limit(count)).all()
+        for expected, (position, entry) in enumerate(rows, start):
+            if position != expected:
+                raise damaged(self.name, f"entry {expected} of run {run} is missing")
+            # In a damaged file a column may come back as anything.
+            if not isinstance(entry, bytes):
+                raise damaged(self.name, f"entry {expected} of run {run} is not bytes any more")
+        return [entry for _, entry in rows]
+
+    # --- kept values -------------------------------------------------------------------------------------
+
+    def keep(self, run: RunId, key: str, value: bytes) -> None:
+        row = {"run": run, "key": key, "value": value, "checksum": _checksum(run, key, value)}
+        with explain(self.name), self._writing() as connection:
+            connection.execute(delete(_kept).where(_kept.c.run == run, _kept.c.key == key))
+            connection.execute(insert(_kept).values(row))
+
+    def kept(self, run: RunId, prefix: str) -> dict[str, bytes]:
+        """As in `LogStore`. Raises SH-LOG-01 for a value that is not what was kept."""
+        columns = select(_kept.c.key, _kept.c.value, _kept.c.checksum).where(_kept.c.run == run)
+        # Not LIKE: it has wildcards, and SQLite's does not tell capitals apart.
+        begins = columns.where(func.substr(_kept.c.key, 1, len(prefix)) == prefix)
+        with explain(self.name), self._engine.connect() as connection:
+            rows = connection.execute(begins).all()
+        for key, value, checksum in rows:
+            if not isinstance(value, bytes) or _checksum(run, key, value) != checksum:
+                raise damaged(self.name, f"the value {key} kept for run {run} was altered")
+        return dict(sorted((key, value) for key, value, _ in rows))
+
+    def drop(self, run: RunId, key: str) -> None:
+        with explain(self.name), self._writing() as connection:
+            connection.execute(delete(_kept).where(_kept.c.run == run, _kept.c.key == key))
+
+    # --- health ------------------------------------------------------------------------------------------
+
+    def integrity(self) -> list[str]:
+        """What the database itself finds wrong with its file, one line each; PostgreSQL sees to its own."""
+        if self._file is None:
+            return []
+        try:
+            with self._engine.connect() as connection:
+                rows = connection.execute(text("PRAGMA integrity_check")).scalars().all()
+        except SQLAlchemyError as error:
+            return [str(getattr(error, "orig", error))]
+        lines = [line for row in rows for line in str(row).splitlines()]
+        return [] if lines == ["ok"] else lines
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        with self._engine.connect().execution_options(shoal_writes=True) as connection, connection.begin():
+            yield connection
+
+
+def _parse(url: str) -> URL:
+    if "://" not in url:
+        return URL.create("sqlite+pysqlite", database=url)
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        raise _unknown(url) from None
+    drivers = {
+        "sqlite": "sqlite+pysqlite",
+        "postgresql": "postgresql+psycopg",
+        "postgres": "postgresql+psycopg",
+    }
+    driver = drivers.get(parsed.drivername.partition("+")[0])
+    if driver is None or (driver.startswith("sqlite") and not parsed.database):
+        raise _unknown(parsed.render_as_string(hide_password=True))
+    return parsed.set(drivername=driver)
+
+
+def _engine(url: URL) -> Engine:
+    if url.get_backend_name() == "sqlite":
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+        engine = create_engine(url, connect_args={"timeout": BUSY_S})
+        event.listen(engine, "connect", _set_up_sqlite)
+        event.listen(engine, "begin", _begin_sqlite)
+        return engine
+    try:
+        engine = create_engine(url, pool_pre_ping=True, connect_args={"connect_timeout": BUSY_S})
+    except (ImportError, NoSuchModuleError):
+        raise ShoalError(
+            "SH-LOG-04", "PostgreSQL needs the package psycopg", "run: pip install 'shoal[postgres]'"
+        ) from None
+    event.listen(engine, "connect", _set_up_postgres)
+    return engine
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, _: Any) -> None:
+    # The driver would begin transactions too late, at the first write; `_begin_sqlite` does it instead.
+    connection.isolation_level = None
+    for setting in ("journal_mode=DELETE", "synchronous=FULL", "cell_size_check=ON"):
+        connection.execute(f"PRAGMA {setting}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # A writer locks before it looks at the length: one who upgraded a read lock could find itself refused.
+    writes = connection.get_execution_options().get("shoal_writes", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _set_up_postgres(connection: Any, _: Any) -> None:
+    # Servers are often told to acknowledge before the disk has it; what we return for must be durable.
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit TO on")
+    connection.commit()
+
+
+def _length(connection: Connection, run: RunId) -> int:
+    last = connection.execute(select(func.max(_entries.c.position)).where(_entries.c.run == run)).scalar()
+    return 0 if last is None else int(last) + 1
+
+
+def _checksum(run: RunId, key: str, value: bytes) -> bytes:
+    return blake3.blake3(f"{run}/{key}/".encode() + value).digest()[:8]
+
+
+def _not_the_head(run: RunId, position: int, found: str) -> ShoalError:
+    return ShoalError(
+        "SH-LOG-03",
+        f"entry {position} of run {run[:12]} does not fit {found}",
+        "another process writes this log; stop one of them",
+    )
+
+
+def _unknown(url: str) -> ShoalError:
+    return ShoalError(
+        "SH-LOG-04",
+        f"{url!r} is not the address of a log store",
+        "give sqlite:///PATH or postgresql://USER@HOST/DATABASE",
+    )

@@ -1,0 +1,127 @@
+"""One seed's scenario: fleet, recipe and mix of faults, all drawn from the seed.
+
+In flows a seed; out flow plain values. Invariant: the seed alone decides, so a failing seed is a reproduction.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from shoal.strategy.recipe import Recipe, parse_recipe
+from shoal.worlds.simulated.network import Link
+
+TORCH_EVERY = 50
+"""One seed in so many trains a small torch model instead of the toy."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A host to be."""
+
+    name: str
+    link: Link
+    speed: float
+    inbound: bool
+    skew_s: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    seed: int
+    torch: bool
+    recipe: Recipe
+    coordinator: Machine
+    nodes: tuple[Machine, ...]
+    size: int
+    step_s: float
+    chaos_s: float
+    loss: float
+    duplicate: float
+    reorder: float
+    corrupt: float
+    trouble_every_s: float
+    """Mean time between troubles (crash, hang, cut, clog)."""
+    point_chance: float
+    """Chance to die at a named point, while there is chaos."""
+    troubles: tuple[str, ...]
+
+
+def draw_scenario(seed: int) -> Scenario:
+    rng = random.Random(f"scenario/{seed}")  # noqa: S311
+    count = rng.choice([2, 3, 3, 4, 4, 5, 6])
+    torch_model = seed % TORCH_EVERY == 0
+    kinds = ["crash", "hang", "cut", "clog", "coordinator", "leave", "late"]
+    return Scenario(
+        seed=seed,
+        torch=torch_model,
+        recipe=_draw_recipe(rng, seed, torch_model),
+        coordinator=_draw_machine(rng, "coordinator", inbound=True),
+        nodes=tuple(_draw_machine(rng, f"n{i}", inbound=rng.random() < 0.7) for i in range(count)),
+        size=rng.choice([12, 40, 300]),
+        step_s=rng.choice([0.05, 0.1, 0.3]),
+        chaos_s=rng.uniform(8, 25),
+        loss=rng.choice([0, 0, 0.01, 0.05, 0.15]),
+        duplicate=rng.choice([0, 0, 0.05, 0.2]),
+        reorder=rng.choice([0, 0, 0.1, 0.5]),
+        corrupt=rng.choice([0, 0, 0, 0.1]),
+        trouble_every_s=rng.choice([1.0, 2.0, 4.0, 100.0]),
+        point_chance=rng.choice([0, 0, 0.001, 0.005]),
+        troubles=tuple(sorted(rng.sample(kinds, rng.randint(1, len(kinds))))),
+    )
+
+
+def _draw_machine(rng: random.Random, name: str, *, inbound: bool) -> Machine:
+    link = Link(
+        latency_s=rng.choice([0.001, 0.01, 0.04, 0.12]),
+        jitter_s=rng.choice([0, 0.005, 0.05]),
+        up_bytes_s=rng.choice([1e5, 1e6, 1e8]),
+        down_bytes_s=rng.choice([1e6, 1e8]),
+    )
+    return Machine(
+        name=name,
+        link=link,
+        speed=rng.choice([0.2, 0.7, 1, 1, 1, 5]),
+        inbound=inbound,
+        skew_s=rng.choice([0, 0, -3600, 40]) * rng.random(),
+        rate=rng.choice([1, 1, 0.98, 1.03]),
+    )
+
+
+def _draw_recipe(rng: random.Random, seed: int, torch_model: bool) -> Recipe:
+    overlap = rng.random() < 0.3
+    heartbeat_s = rng.choice([0.5, 1.0])
+    codec: dict[str, Any] = rng.choice(
+        [{"kind": "none"}, {"kind": "fp16"}, {"kind": "int8"}, {"kind": "int8", "error_feedback": True}]
+    )
+    values: dict[str, Any] = {
+        "name": f"seed {seed}",
+        "seed": seed,
+        "model": {"kind": "mlp", "width": 8, "layers": 1},
+        "data": {"source": "digits"},
+        "inner": {"kind": "adamw", "lr": 0.01, "batch_size": 8 if torch_model else 2},
+        "strategy": {
+            "preset": rng.choice(["ddp", "local-sgd", "diloco"]),
+            "schedule": {
+                "steps": rng.choice([1, 3, 8]),
+                "overlap": overlap,
+                "fragments": rng.choice([1, 1, 2, 3]),
+            },
+            "codec": codec,
+            "seal": {"kind": "all-or-deadline", "deadline_s": rng.choice([4.0, 10.0])},
+            "merge": {"kind": "mix", "alpha": rng.choice([0.5, 1.0])} if overlap else {"kind": "replace"},
+        },
+        "budget": {"rounds": 1000},
+        "membership": {
+            "min_nodes": rng.choice([1, 2]),
+            "heartbeat_s": heartbeat_s,
+            "lease_s": rng.choice([3.0, 5.0]),
+            "reconnect_s": rng.choice([0.5, 2.0]),
+        },
+        "storage": {"receipts": rng.choice([1, 1, 1, 2]), "snapshot_every": rng.choice([1, 2, 4])},
+        "evaluation": {"every": rng.choice([1, 3]), "batches": 1},
+    }
+    return parse_recipe(json.dumps(values), environment={})

@@ -1,0 +1,58 @@
+"""A toy trainer: arithmetic that folds like a model, for seeds by the thousand.
+
+In flow sample indices; out flow parameters that move towards a point the data decides. Invariant: it has
+everything a real trainer has (layout, inner state, schedule, validation) at a few dozen numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from shoal.base.errors import ShoalError
+from shoal.base.layout import Layout, make_layout
+from shoal.data.assignment import Indices
+from shoal.training.trainer import StepResult
+
+
+def toy_layout(size: int, fragments: int) -> Layout:
+    third = size // 3
+    return make_layout([("a", (third,)), ("b", (third,)), ("c", (size - 2 * third,))], fragments)
+
+
+class ToyTrainer:
+    """Implements `training.trainer.Trainer`: each step moves the parameters towards the batch's mean sample."""
+
+    def __init__(self, layout: Layout, batch_size: int, *, rate: float = 0.1) -> None:
+        self.layout = layout
+        self.batch_size = batch_size
+        self._rate = rate
+        self._params = torch.zeros(layout.numel)
+        self._velocity = torch.zeros(layout.numel)
+        self._target = torch.from_numpy(np.linspace(-1, 1, layout.numel, dtype=np.float32))
+
+    def params(self) -> torch.Tensor:
+        return self._params
+
+    def load(self, params: torch.Tensor) -> None:
+        self._params.copy_(params)
+
+    def step(self, indices: Indices, step_number: int) -> StepResult:
+        noise = float(int(indices.sum()) % 97) / 97 - 0.5
+        error = self._params - self._target - noise * 0.1
+        self._velocity.mul_(0.5).add_(error)
+        self._params.sub_(self._velocity * self._rate)
+        loss = float(error.numpy() @ error.numpy()) / len(error)
+        return StepResult(loss=loss, samples=len(indices), tokens=len(indices))
+
+    def local_state(self) -> bytes:
+        return self._velocity.numpy().tobytes()
+
+    def load_local_state(self, data: bytes) -> None:
+        if len(data) != 4 * self.layout.numel:
+            raise ShoalError("SH-DISK-02", "a toy's state has another size", "begin anew")
+        self._velocity = torch.frombuffer(bytearray(data), dtype=torch.float32)
+
+    def evaluate(self, max_batches: int) -> float:
+        error = (self._params - self._target).numpy()
+        return float(error @ error) / len(error)
