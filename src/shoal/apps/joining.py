@@ -129,7 +129,7 @@ async def _accompany(
 
 async def _ask(service: NodeService, agree: Agree, agreed: Future[None], running: asyncio.Task[str]) -> None:
     while getattr(service, "machine", None) is None or service.machine.recipe is None:
-        await asyncio.sleep(LOOK_EVERY_S)
+        await service.host.clock.sleep(LOOK_EVERY_S)
     recipe, genesis = service.machine.recipe, service.machine.view.genesis
     assert recipe is not None and genesis is not None
     if await agree(recipe, genesis):
@@ -140,13 +140,11 @@ async def _ask(service: NodeService, agree: Agree, agreed: Future[None], running
 
 async def _watch(service: NodeService, host: RealHost, watch: Watch) -> None:
     while getattr(service, "machine", None) is None:
-        await asyncio.sleep(LOOK_EVERY_S)
+        await service.host.clock.sleep(LOOK_EVERY_S)
     await watch(service, host)
 
 
-async def _leave(
-    service: NodeService, running: asyncio.Task[str], agreed: Future[None], reason: str
-) -> None:
+async def _leave(service: NodeService, running: asyncio.Task[str], agreed: Future[None], reason: str) -> None:
     """Say goodbye and let the work end; cut off what does not end in time."""
     agreed.cancel()
     with contextlib.suppress(TimeoutError):

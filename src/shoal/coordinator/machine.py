@@ -299,7 +299,7 @@ class CoordinatorMachine:
             self.waiting_for = f"{missing} more ready node{'s' if missing > 1 else ''} to begin a round"
             self._opened_at = self._instant.now
             return
-        plan: Plan = make_plan(self.recipe, self.view, ready, why)
+        plan: Plan = make_plan(self.recipe, self.view, ready, self._rule.deadline_s, why)
         self._append(plan)
         self._opened_at = self._instant.now
         self.waiting_for = f"0 of {len(ready)} updates"

@@ -44,7 +44,7 @@ from shoal.replica.blobs import BlobStore
 from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.swarm import Swarm
 from shoal.runlog.view import verify_log
-from shoal.strategy.recipe import parse_recipe
+from shoal.strategy.recipe import recipe_in_log
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     PROTOCOL,
@@ -60,7 +60,7 @@ from shoal.wire.messages import (
 
 TOKEN_PREFIX = "token."  # noqa: S105 (a key's prefix, no secret)
 HANDSHAKE_S = 15.0
-REQUEST_TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_S = 20.0
 PAGE_ENTRIES, PAGE_BYTES = 256, 1 << 20
 MAX_QUEUED = 1024
 
@@ -134,7 +134,7 @@ class CoordinatorService:
         machine = CoordinatorMachine(
             identity=self.identity,
             view=view,
-            recipe=parse_recipe(view.genesis.recipe, environment={}),
+            recipe=recipe_in_log(view.genesis.recipe),
             kept=kept,
             own_address=self._blob_address,
             instant=self._instant(),
@@ -236,7 +236,7 @@ class CoordinatorService:
 
     async def _tick(self) -> None:
         while True:
-            periods = [run.machine.recipe.membership.heartbeat_s / 4 for run in self.runs.values()]
+            periods = [run.machine.recipe.membership.heartbeat_s / 2 for run in self.runs.values()]
             await self.host.clock.sleep(min([0.5, *periods]))
             for run in list(self.runs):
                 await self.post(run, Ticked())
@@ -273,7 +273,8 @@ class CoordinatorService:
             case FetchBlob():
                 self._fetch(run, effect)
             case Prune():
-                await self.host.work(lambda: run.blobs.prune(run.machine.needed_blobs()))
+                keep, round_number = run.machine.needed_blobs(), run.machine.view.round
+                await self.host.work(lambda: run.blobs.prune(keep, round_number))
 
     def _send(self, run: Run, node: NodeId, message: Message) -> None:
         connection = run.connections.get(node)

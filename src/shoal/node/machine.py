@@ -43,7 +43,7 @@ from shoal.node.events import (
 from shoal.runlog.chain import BadEntry, Link, check_signature, read_link
 from shoal.runlog.entries import Snapshot
 from shoal.runlog.view import RunView, Step
-from shoal.strategy.recipe import Recipe, parse_recipe
+from shoal.strategy.recipe import Recipe, recipe_in_log
 from shoal.wire import messages
 from shoal.wire.messages import (
     ClaimAck,
@@ -334,4 +334,4 @@ class NodeMachine:
 
 
 def _recipe(view: RunView) -> Recipe | None:
-    return parse_recipe(view.genesis.recipe, environment={}) if view.genesis else None
+    return recipe_in_log(view.genesis.recipe) if view.genesis else None

@@ -28,7 +28,7 @@ from shoal.node.learner import Learner, MadeUpdate
 from shoal.node.machine import NodeMachine
 from shoal.node.session import Invitation, open_session
 from shoal.replica.blobs import BlobStore
-from shoal.replica.fold import fold
+from shoal.replica.fold import FoldRules, fold
 from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
@@ -50,7 +50,7 @@ from shoal.wire.messages import (
 )
 from shoal.wire.signed import Signed, sign
 
-REQUEST_TIMEOUT_S = 60.0
+REQUEST_TIMEOUT_S = 20.0
 STEP_JOB_S = 0.1
 """Short steps run several to a job, about this long, so that handing over costs nothing."""
 RETRY_S = 1.0
@@ -98,6 +98,7 @@ class NodeService:
         self._swarm = Swarm(host, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
         self._make_trainer = make_trainer
         self._local: bytes | None = None
+        self._rules: FoldRules | None = None
         self._blob_address = ""
         self._peers = Peers(edition=0, peers=())
         self._channel: Channel | None = None
@@ -206,7 +207,7 @@ class NodeService:
                 self._spawn(self._push_to_coordinator(effect.blob), "push")
             case ev.Prune():
                 keep = self.machine.needed_blobs()
-                await self.host.work(lambda: self.blobs.prune(keep))
+                await self.host.work(lambda: self.blobs.prune(keep, self.machine.view.round))
             case ev.Disputed():
                 self._dispute(effect)
             case ev.Finish():
@@ -306,12 +307,12 @@ class NodeService:
 
     def _fold_now(self, step: Step) -> State | None:
         """The next state, or None if an update is not there (any more), or rotten, and must be fetched again."""
-        assert self.state is not None and self.machine.recipe is not None
+        assert self.state is not None and self._rules is not None
         try:
             updates = [(self.blobs.get(update.claim.blob), update.weight) for update in step.updates]
         except (FileNotFoundError, ShoalError):
             return None
-        return fold(self.state, step.fragments, updates, self.machine.recipe.strategy.fold_rules()).state
+        return fold(self.state, step.fragments, updates, self._rules).state
 
     async def _evaluate(self, state: State) -> float:
         async with self._model:
@@ -359,6 +360,7 @@ class NodeService:
         assert self.machine.recipe is not None
         build = partial(self._make_trainer, self.machine.recipe, genesis, self.blobs.get)
         trainer = await self.host.work(build)
+        self._rules = self.machine.recipe.strategy.fold_rules()
         items = genesis.manifest.train_items
         learner = await self.host.work(partial(Learner, trainer, self.machine.recipe, items))
         if self._local is not None:

@@ -18,6 +18,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 
 CHUNK_BYTES = 1 << 20
+PRUNE_AFTER_ROUNDS = 2
 _HASH_BYTES = 32
 
 
@@ -76,8 +77,7 @@ class BlobStore:
         self._lock = threading.Lock()
         self._arriving: dict[BlobId, _Arriving] = {}
         self._lists: dict[BlobId, ChunkList] = {}
-        self._recent: set[BlobId] = {BlobId(name) for name in disk.list("blobs") if is_blob_id(name)}
-        """Stored since the last pruning (or start): the log may not have heard of them yet."""
+        self._unneeded_since: dict[str, int] = {}
 
     def has(self, blob: BlobId) -> bool:
         return self._disk.size(_path(blob)) is not None
@@ -167,16 +167,20 @@ class BlobStore:
 
     # --- housekeeping ------------------------------------------------------------------------------------
 
-    def prune(self, keep: Iterable[BlobId]) -> int:
-        """Remove every stored blob not in `keep`, but none that arrived since the last pruning: an update that
-        was pushed here may be sealed any moment. How many were removed."""
-        wanted = {*keep, *self._recent}
-        self._recent = set()
-        names = [n for n in self._disk.list("blobs") if is_blob_id(n) and n not in wanted]
-        for name in names:
-            self._disk.remove(f"blobs/{name}")
-            self._lists.pop(BlobId(name), None)
-        return len(names)
+    def prune(self, keep: Iterable[BlobId], round_number: int) -> int:
+        """Remove blobs that have not been in `keep` for some rounds; how many. Not at once: an update that was
+        pushed here may not be in the log yet, though it was promised."""
+        wanted, removed = set(keep), 0
+        unneeded = [n for n in self._disk.list("blobs") if is_blob_id(n) and n not in wanted]
+        since = {name: self._unneeded_since.get(name, round_number) for name in unneeded}
+        for name in unneeded:
+            if round_number - since[name] >= PRUNE_AFTER_ROUNDS:
+                self._disk.remove(f"blobs/{name}")
+                self._lists.pop(BlobId(name), None)
+                del since[name]
+                removed += 1
+        self._unneeded_since = since
+        return removed
 
     def used_bytes(self) -> int:
         return sum(self._disk.size(f"blobs/{name}") or 0 for name in self._disk.list("blobs"))
@@ -192,7 +196,6 @@ class BlobStore:
         self._disk.rename(part, _path(blob))
         self._reached("blob.after-rename")
         self._disk.sync_folder("blobs")
-        self._recent.add(blob)
 
     def _set_aside(self, blob: BlobId) -> None:
         self._disk.rename(_path(blob), _path(blob) + ".rotten")

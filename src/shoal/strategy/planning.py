@@ -11,7 +11,9 @@ from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
 
 
-def make_plan(recipe: Recipe, view: RunView, ready: list[NodeId], why: str) -> Plan:
+def make_plan(
+    recipe: Recipe, view: RunView, ready: list[NodeId], deadline_s: float, why: str
+) -> Plan:
     """Equal work for every ready node, on samples nobody else has."""
     schedule, batch = recipe.strategy.schedule, recipe.inner.batch_size
     spare = schedule.steps if schedule.overlap else 0
@@ -27,7 +29,7 @@ def make_plan(recipe: Recipe, view: RunView, ready: list[NodeId], why: str) -> P
         round=view.round,
         step=view.steps_done * schedule.steps,
         members=tuple(members),
-        deadline_ms=int(recipe.strategy.seal_rule().deadline_s * 1000),
+        deadline_ms=int(deadline_s * 1000),
         fragments=tuple(range(len(view.versions))),
         reason=f"{count_text}; {why}" if why else count_text,
     )

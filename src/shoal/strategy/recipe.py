@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -94,6 +95,15 @@ def load_recipe(
     except (OSError, UnicodeDecodeError) as error:
         raise ShoalError("SH-RECIPE-01", f"cannot read {path}: {error}", "check the path") from None
     return parse_recipe(text, overrides=overrides, environment=environment, where=str(path))
+
+
+@lru_cache(maxsize=64)
+def recipe_in_log(text: str) -> Recipe:
+    """The recipe that a genesis entry carries: JSON that was validated when the run was founded."""
+    try:
+        return Recipe.model_validate_json(text)
+    except ValidationError as error:
+        raise _explain(error, "the run's recipe") from None
 
 
 def parse_recipe(

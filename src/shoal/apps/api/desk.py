@@ -8,7 +8,6 @@ answered once the log shows its effect.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from shoal.apps.api.diary import Diaries
@@ -24,7 +23,7 @@ from shoal.coordinator.service import CoordinatorService, Run
 from shoal.strategy.recipe import Recipe
 from shoal.wire.ticket import Ticket, show_ticket
 
-EFFECT_S = 15.0
+EFFECT_S, LOOK_S = 15.0, 0.02
 MIN_PREFIX = 4
 
 
@@ -111,24 +110,30 @@ class Desk:
 
     async def ticket(self, run: RunId, expires_s: float | None) -> tuple[str, JoinToken]:
         """Another ticket, beside those already given out."""
-        host, store = self.service.host, self.service.store
-        secret, token = await host.work(
-            lambda: add_token(
-                store, run, wall_ms=host.clock.wall_ms(), random=host.random, expires_s=expires_s
-            )
-        )
-        served = self.service.runs[run]
-        served.tokens = (*served.tokens, token)
+        secret, token = await self._mint(run, expires_s)
         return self._show(run, secret), token
 
     async def standing_ticket(self, run: RunId) -> str:
         """The run's own ticket, the same after every restart while it is valid; else a new one."""
-        path = self._home.join_token(run)
-        secret = await self.service.host.work(lambda: read_secret(path))
-        if secret is not None and self._admits(run, secret):
-            return self._show(run, secret)
-        ticket, _ = await self.ticket(run, self._expires_s)
-        return ticket
+        path, work = self._home.join_token(run), self.service.host.work
+        secret = await work(lambda: read_secret(path))
+        if secret is None or not self._admits(run, secret):
+            fresh, _ = await self._mint(run, self._expires_s)
+            await work(lambda: write_secret(path, fresh))
+            secret = fresh
+        return self._show(run, secret)
+
+    async def _mint(self, run: RunId, expires_s: float | None) -> tuple[str, JoinToken]:
+        host, store = self.service.host, self.service.store
+
+        def mint() -> tuple[str, JoinToken]:
+            wall_ms = host.clock.wall_ms()
+            return add_token(store, run, wall_ms=wall_ms, random=host.random, expires_s=expires_s)
+
+        secret, token = await host.work(mint)
+        served = self.service.runs[run]
+        served.tokens = (*served.tokens, token)
+        return secret, token
 
     def _admits(self, run: RunId, secret: str) -> bool:
         hashed, now_ms = token_hash(secret), self.service.host.clock.wall_ms()
@@ -143,11 +148,12 @@ class Desk:
 
     async def _post(self, run: RunId, event: Event, done: Callable[[], bool]) -> None:
         await self.service.post(run, event)
-        deadline = time.monotonic() + EFFECT_S
+        clock = self.service.host.clock
+        deadline = clock.now() + EFFECT_S
         while not done():
-            if time.monotonic() > deadline:
+            if clock.now() > deadline:
                 raise _not_now("the coordinator has not taken the request yet", "look again: shoal run show")
-            await self.service.host.clock.sleep(0.02)
+            await clock.sleep(LOOK_S)
 
 
 def _not_now(cause: str, next_step: str) -> ShoalError:

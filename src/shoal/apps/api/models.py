@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+RunState = Literal["waiting", "running", "finishing", "over"]
+NodeState = Literal["in", "next", "behind", "silent", "gone"]
+
 
 class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
@@ -25,7 +28,7 @@ class Health(_Answer):
 class RunSummary(_Answer):
     run: str
     name: str = Field(description="The recipe's name.")
-    state: Literal["waiting", "running", "finishing", "over"] = Field(
+    state: RunState = Field(
         description="waiting: for nodes; running: a round is open; finishing: stopped, the final state is not "
         "saved yet; over: stopped and saved."
     )
@@ -52,7 +55,7 @@ class RoundLoss(_Answer):
 class NodeStatus(_Answer):
     node: str
     name: str
-    state: Literal["in", "next", "behind", "silent", "gone"] = Field(
+    state: NodeState = Field(
         description="in: in the open round's plan; next: ready for the next plan; behind: has not the current "
         "state yet; silent: its lease runs or has run out; gone: left or never came back."
     )

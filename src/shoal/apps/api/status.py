@@ -12,9 +12,11 @@ from collections import Counter
 from shoal.apps.api.diary import Diary
 from shoal.apps.api.models import (
     Attested,
+    NodeState,
     NodeStatus,
     Rejection,
     RoundLoss,
+    RunState,
     RunStatus,
     RunSummary,
     SnapshotInfo,
@@ -43,7 +45,7 @@ def summary(machine: CoordinatorMachine, now: float) -> RunSummary:
 
 
 def status(machine: CoordinatorMachine, diary: Diary, now: float, rounds: int) -> RunStatus:
-    """Everything about a run, with the losses of the last `rounds` rounds."""
+    """Everything about a run, with the losses of the last `rounds` rounds (at least 1)."""
     view = machine.view
     if view.genesis is None:
         raise ValueError("a run in service has a genesis entry")
@@ -62,9 +64,7 @@ def status(machine: CoordinatorMachine, diary: Diary, now: float, rounds: int) -
         update_bytes=sum(claim.size_bytes for claim in claims),
         attested=_last_attested(view),
         snapshot=SnapshotInfo(at=saved.at, state=saved.state, blob=saved.blob, size_bytes=saved.size_bytes),
-        losses=[_round_loss(view, step) for step in view.path[len(view.path) - rounds :]]
-        if rounds < len(view.path)
-        else [_round_loss(view, step) for step in view.path],
+        losses=[_round_loss(view, step) for step in view.path[-rounds:]],
         nodes=[_node(machine, diary, member, now) for _, member in sorted(view.members.items())],
         rejected=[
             Rejection(
@@ -78,7 +78,7 @@ def status(machine: CoordinatorMachine, diary: Diary, now: float, rounds: int) -
     )
 
 
-def _state(machine: CoordinatorMachine) -> str:
+def _state(machine: CoordinatorMachine) -> RunState:
     if machine.view.stopped is not None:
         return "over" if machine.finished else "finishing"
     return "running" if machine.view.plan is not None else "waiting"
@@ -147,7 +147,7 @@ def _node(machine: CoordinatorMachine, diary: Diary, member: Member, now: float)
 
 def _standing(
     machine: CoordinatorMachine, diary: Diary, member: Member, seat: Seat | None, now: float
-) -> tuple[str, str]:
+) -> tuple[NodeState, str]:
     """Whether a node is in, and why (not)."""
     view = machine.view
     if seat is None:

@@ -19,7 +19,9 @@ T = TypeVar("T")
 
 
 class Background(Generic[T]):
-    def __init__(self, name: str, main: Callable[[], Coroutine[Any, Any, T]], ended: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, main: Callable[[], Coroutine[Any, Any, T]], ended: Callable[[], None]
+    ) -> None:
         """Start `main()`; `ended` is called in its thread once it is over, however that came."""
         self._main = main
         self._ended = ended

@@ -36,7 +36,6 @@ from shoal.worlds.real.host import RealHost
 from shoal.worlds.real.keys import load_or_create_identity
 from shoal.worlds.real.sqlstore import SqlLogStore
 
-LOOK_EVERY_S = 0.05
 END_S = 30.0
 
 
@@ -156,5 +155,6 @@ class Coordinating:
             self.ticket, self.run = show_ticket(ticket), founded.run
             self._up.set()
             while not service.runs[founded.run].machine.finished:
-                await asyncio.sleep(LOOK_EVERY_S)
+                service.changed.clear()
+                await service.changed.wait()
             self._finished.set()

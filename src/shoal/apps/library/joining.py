@@ -125,7 +125,8 @@ class Joined:
 
     def report(self, loss: float | torch.Tensor, *, tokens: int | None = None) -> None:
         """The step's mean loss, and how many tokens it took where samples are sequences."""
-        self._report = Report(float(loss), tokens)
+        value = loss.detach() if isinstance(loss, torch.Tensor) else loss
+        self._report = Report(float(value), tokens)
 
     @property
     def now(self) -> NodeNow | None:

@@ -30,7 +30,9 @@ def encode_optimizer(optimizer: torch.optim.Optimizer) -> bytes:
     """Raises SH-TRAIN-01 where the state holds what cannot be written down."""
     state = optimizer.state_dict()
     flat = {f"{i}/{name}": value for i, own in state["state"].items() for name, value in own.items()}
-    tensors = {key: flat[key].detach().cpu().contiguous() for key in sorted(flat) if torch.is_tensor(flat[key])}
+    tensors = {
+        key: flat[key].detach().cpu().contiguous() for key in sorted(flat) if torch.is_tensor(flat[key])
+    }
     plain = {key: flat[key] for key in sorted(flat) if not torch.is_tensor(flat[key])}
     groups = [{key: _plain(value) for key, value in group.items()} for group in state["param_groups"]]
     try:

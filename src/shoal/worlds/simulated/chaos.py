@@ -120,6 +120,7 @@ class Chaos:
         self.crashes = 0
         self._rng = loop.rng
         self._calm = False
+        self._wiped = 0
         self.run = RunId(f"{scenario.seed:032x}")
         identities = {m.name: _identity(scenario.seed, m.name) for m in self._machines()}
         self.places = {m.name: Place(m, identities[m.name]) for m in self._machines()}
@@ -271,6 +272,15 @@ class Chaos:
             place.host.die()
             self._after(self._rng.uniform(0.2, 6), place)
 
+    def _wipe(self, place: Place) -> None:
+        """A machine burns down with its disk; somebody new joins in its stead."""
+        if place.host is not None and place.host.alive and self._wiped < len(self._nodes()) - 1:
+            self._wiped += 1
+            self._crash(place)
+            place.disk = SimDisk()
+            place.identity = _identity(self.scenario.seed, f"{place.machine.name}+{self._wiped}")
+            self.referee.names[place.identity.node] = place.machine.name
+
     def _after(self, delay_s: float, place: Place) -> None:
         """Start a machine (again) in a while."""
 
@@ -319,6 +329,8 @@ class Chaos:
                 self.loop.call_later(rng.uniform(0.5, 6), lambda: faults.clogged.pop(name, None))
             case "leave":
                 await self._leave(place)
+            case "wipe":
+                self._wipe(place)
 
     def _hang(self, place: Place, seconds: float) -> None:
         host = place.host

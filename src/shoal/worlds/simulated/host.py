@@ -18,6 +18,7 @@ from shoal.worlds.simulated.loop import Owner, SimLoop
 from shoal.worlds.simulated.network import HostDied, Link, SimNetwork
 
 T = TypeVar("T")
+SLOW_JOBS = 0.25
 
 
 class SimClock:
@@ -100,7 +101,9 @@ class SimHost:
         self._disk.crash(self._loop.rng)
 
     async def work(self, job: Callable[[], T], *, seconds: float = 0.0) -> T:
-        await asyncio.sleep(0.001 * self._random.random() + seconds / self._speed)
+        # Small jobs are often done before anything else happens; now and then they take a moment.
+        if seconds or self._random.random() < SLOW_JOBS:
+            await asyncio.sleep(0.002 * self._random.random() + seconds / self._speed)
         return job()
 
     async def connect(self, address: str, node: NodeId) -> Channel:

@@ -77,7 +77,6 @@ class SimLoop(asyncio.BaseEventLoop):
         self._graveyard: list[SimTask] = []  # Holding them keeps the collector from running their finally.
         self._digest = hashlib.sha256()
         self._clock_resolution = 0.1 / TICKS
-        self._selector = self  # BaseEventLoop only ever calls select().
         self.set_task_factory(self._make_task)
         self.set_exception_handler(lambda _, context: self.failures.append(context))
 
@@ -169,17 +168,11 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
         return self.call_soon(callback, *args, context=context)
 
-    def select(self, timeout: float | None) -> list[Any]:
-        """Stand where a real loop would block: jump the clock to the next timer."""
+    def _run_once(self) -> None:
+        """One turn: jump the clock to the next timer if nothing is ready, then run what is, in seeded order."""
         self._interleave()
         while not self._ready and self._scheduled and not self._stopping:
-            self._now_ticks = max(self._now_ticks, round(self._scheduled[0]._when * TICKS))
-            now = self.time()
-            while self._scheduled and self._scheduled[0]._when <= now:
-                timer = heapq.heappop(self._scheduled)
-                timer._scheduled = False
-                if not timer._cancelled:
-                    self._ready.append(timer)
+            self._wake_timers()
             self._interleave()
         if not self._ready and not self._stopping:
             stuck = [f"{owner[0]}:{task.get_name()}" for task, owner in self._live.items()]
@@ -187,7 +180,19 @@ class SimLoop(asyncio.BaseEventLoop):
         self.events += len(self._ready)
         if self.events > self._event_budget:
             raise SimError(f"livelock at t={self.time():.6f}: event budget spent")
-        return []
+        for _ in range(len(self._ready)):
+            handle = self._ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+
+    def _wake_timers(self) -> None:
+        self._now_ticks = max(self._now_ticks, round(self._scheduled[0]._when * TICKS))
+        now = self._now_ticks / TICKS
+        while self._scheduled and self._scheduled[0]._when <= now:
+            timer = heapq.heappop(self._scheduled)
+            timer._scheduled = False
+            if not timer._cancelled:
+                self._ready.append(timer)
 
     def _interleave(self) -> None:
         """Keep FIFO within a host, as asyncio promises; mix the hosts by the seed."""
@@ -205,10 +210,6 @@ class SimLoop(asyncio.BaseEventLoop):
         if len(lanes) > 1:
             self._schedule_rng.shuffle(order)
         self._ready = deque(lanes[owner].popleft() for owner in order)
-
-    def _process_events(self, event_list: list[Any]) -> None: ...
-
-    def _write_to_self(self) -> None: ...
 
 
 def call_later(loop: SimLoop, delay_s: float, callback: Callable[[], None]) -> None:

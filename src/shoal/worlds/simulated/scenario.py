@@ -54,7 +54,7 @@ def draw_scenario(seed: int) -> Scenario:
     rng = random.Random(f"scenario/{seed}")  # noqa: S311
     count = rng.choice([2, 3, 3, 4, 4, 5, 6])
     torch_model = seed % TORCH_EVERY == 0
-    kinds = ["crash", "hang", "cut", "clog", "coordinator", "leave", "late"]
+    kinds = ["crash", "hang", "cut", "clog", "coordinator", "leave", "late", "wipe"]
     return Scenario(
         seed=seed,
         torch=torch_model,

@@ -1,0 +1,60 @@
+"""The HTTP server inside somebody else's event loop.
+
+In flow an app and a bound socket; out flow answers until `should_exit`. Invariant: signals stay with the
+process that owns the loop, and a port that cannot be had is an error with a code before anything starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from shoal.worlds.real.addresses import cannot_listen, join_address
+
+GRACE_S = 2
+
+
+class ApiServer(uvicorn.Server):
+    """Serves `app`; set `should_exit` to end it."""
+
+    def __init__(self, app: FastAPI) -> None:
+        config = uvicorn.Config(
+            app,
+            loop="none",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+            limit_concurrency=256,
+        )
+        super().__init__(config)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def open_port(host: str, port: int) -> socket.socket:
+    """A bound socket (0: any free port). Raises SH-SERVE-01 or SH-SERVE-02."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+        # Listening here already, so that two who bind at once cannot both go on.
+        sock.listen(128)
+    except OSError as error:
+        sock.close()
+        raise cannot_listen(host, port, error) from error
+    return sock
+
+
+def address_of(sock: socket.socket) -> str:
+    """`host:port`, fit for a URL on this machine."""
+    host, port = sock.getsockname()[:2]
+    return join_address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port)  # noqa: S104

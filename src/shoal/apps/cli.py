@@ -1,0 +1,125 @@
+"""The `shoal` command: a table of commands, and how failures reach a person.
+
+In flow arguments; out flow exit statuses: 0, 1 with three short lines for a `ShoalError`, 2 for a wrong
+command line, 130 for Ctrl-C. Invariant: a command's module is imported when it is used, so that help is quick
+and one broken part breaks only itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from shoal.base.errors import ShoalError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command is found (`module:name`, a function or a Typer app), and what it does in a line."""
+
+    target: str
+    help: str
+
+
+COMMANDS: dict[str, Entry] = {
+    "serve": Entry("shoal.apps.serve:serve", "Run a coordinator: logs, rounds and the HTTP API."),
+    "join": Entry("shoal.apps.join:join", "Take part in a run with this machine."),
+    "run": Entry("shoal.apps.runs:app", "Submit, watch, stop and export runs."),
+    "log": Entry("shoal.apps.logs:app", "Show, verify and replay a run's log."),
+    "sim": Entry("shoal.apps.sim:app", "Simulated runs under seeded catastrophes."),
+    "bench": Entry("shoal.apps.bench:app", "Measure training, blobs and the fold on this machine."),
+    "doctor": Entry("shoal.apps.doctor:doctor", "Find out why something does not work."),
+    "demo": Entry(
+        "shoal.apps.demo:demo", "A coordinator and four nodes on this machine, from start to model."
+    ),
+}
+
+
+class LazyCommand(TyperCommand):
+    """Stands in the list of commands for one whose module is not imported yet."""
+
+    def __init__(self, name: str, entry: Entry) -> None:
+        super().__init__(name, help=entry.help)
+        self._target = entry.target
+
+    def load(self) -> Any:
+        """The real command."""
+        module_name, _, attribute = self._target.partition(":")
+        found: Any = getattr(importlib.import_module(module_name), attribute)
+        if not isinstance(found, typer.Typer):
+            single = typer.Typer(add_completion=False)
+            single.command(self.name)(found)
+            found = single
+        command = typer.main.get_command(found)
+        command.name = self.name
+        return command
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        return self.load().make_context(*args, **extra)
+
+
+class LazyGroup(TyperGroup):
+    """The table above as a group. (Which click Typer stands on differs by version, hence `Any`.)"""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        entry = COMMANDS.get(cmd_name)
+        return LazyCommand(cmd_name, entry) if entry else None
+
+
+app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback(invoke_without_command=True)
+def _shoal(
+    context: typer.Context,
+    version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
+) -> None:
+    """Train neural networks across whatever machines show up."""
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"shoal {installed('shoal')}")
+        raise typer.Exit()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The console script's entry: always ends in `SystemExit`."""
+    try:
+        # Wrong command lines, Ctrl-C and closed pipes are answered in there.
+        typer.main.get_command(app).main(arguments, prog_name="shoal")
+    except (ShoalError, BaseExceptionGroup, KeyboardInterrupt) as error:
+        sys.exit(_report(error))
+
+
+def _report(error: BaseException) -> int:
+    """Tell a person, or re-raise what is not for people."""
+    if find(error, KeyboardInterrupt) is not None:
+        return 130
+    told = find(error, ShoalError)
+    if told is None:
+        raise error
+    print(f"error {told.code}\n  what: {told.cause}\n  next: {told.next_step}", file=sys.stderr)
+    return 1
+
+
+def find(error: BaseException, kind: type[Any]) -> Any:
+    """The first exception of this kind in a tree of exception groups, or None."""
+    if isinstance(error, kind):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            if (found := find(inner, kind)) is not None:
+                return found
+    return None
+
+
+if __name__ == "__main__":
+    main()

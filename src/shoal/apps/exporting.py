@@ -1,0 +1,102 @@
+"""From a run at a coordinator, perhaps another machine's, to a model folder here.
+
+In flow the run's log and its latest saved state; out flows a Hugging Face folder. Invariant: nothing is
+written unless the whole log holds and the state's hash is the one the log names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.apps.api.client import ApiClient
+from shoal.base.errors import ShoalError
+from shoal.base.ids import BlobId
+from shoal.replica.blobs import chunk_list
+from shoal.replica.state import State, decode_state, state_hash
+from shoal.runlog.entries import Genesis
+from shoal.runlog.view import RunView, SavedState, verify_log
+from shoal.strategy.recipe import parse_recipe
+from shoal.training.export import export_huggingface
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    run: str
+    name: str
+    folder: str
+    at: int
+    state: str
+    rounds: int
+    """Rounds that led to the exported state."""
+    rounds_sealed: int
+    final: bool
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def export_run(api: ApiClient, run: str, folder: Path) -> Exported:
+    """Export the run's latest saved state. Raises SH-LOG-01, SH-LOG-05 or SH-BLOB-02 if something is off."""
+    view, genesis = checked_view(api.log(run))
+    data = api.latest_snapshot(run)
+    saved = _saved_as(view, chunk_list(data).blob)
+    state = checked_state(data, genesis, saved)
+    recipe = parse_recipe(genesis.recipe, environment={})
+    tokenizer = _tokenizer(api, run, genesis)
+    export_huggingface(recipe.model, genesis.manifest, state.params, tokenizer, folder)
+    return Exported(
+        run=view.run,
+        name=recipe.name,
+        folder=str(folder),
+        at=saved.at,
+        state=saved.state,
+        rounds=sum(step.position <= saved.at for step in view.path),
+        rounds_sealed=len(view.path),
+        final=view.stopped is not None and saved.at == view.at,
+    )
+
+
+def checked_view(entries: list[bytes]) -> tuple[RunView, Genesis]:
+    """What a log says, if all of it holds. Raises SH-LOG-01 that names the first bad entry."""
+    view, finding = verify_log(entries)
+    if finding is not None or view.genesis is None:
+        what = f"entry {finding.position} {finding.what}" if finding else "the log is empty"
+        raise ShoalError("SH-LOG-01", what, "see where it breaks: shoal log verify")
+    return view, view.genesis
+
+
+def checked_state(data: bytes, genesis: Genesis, saved: SavedState) -> State:
+    """The state in a snapshot, if it is the one the log names. Raises SH-LOG-05 otherwise."""
+    state = decode_state(data, genesis.layout)
+    found = state_hash(state)
+    if found != saved.state:
+        raise ShoalError(
+            "SH-LOG-05",
+            f"the snapshot at {saved.at} has state {found[:16]}, the log says {saved.state[:16]}",
+            "replay the log instead: shoal log replay",
+        )
+    return state
+
+
+def _saved_as(view: RunView, blob: BlobId) -> SavedState:
+    """The log's word on a snapshot, found by the hash of its bytes."""
+    for saved in reversed(view.snapshots):
+        if saved.blob == blob and view.stands(saved.at):
+            return saved
+    raise ShoalError(
+        "SH-BLOB-02",
+        f"the coordinator sent a snapshot ({blob[:16]}) that the log does not name",
+        "try again; if it persists, check the coordinator's disk",
+    )
+
+
+def _tokenizer(api: ApiClient, run: str, genesis: Genesis) -> bytes | None:
+    expected = genesis.manifest.tokenizer
+    if expected is None:
+        return None
+    data = api.tokenizer(run)
+    if chunk_list(data).blob != expected:
+        raise ShoalError("SH-BLOB-02", "the tokeniser is not the one the log names", "try again")
+    return data

@@ -1,0 +1,92 @@
+"""`shoal log show | verify | replay`: a run's log, read without changing anything.
+
+In flow a run and where its log lies; out flow lines for people or one JSON object for tools. Invariant: nothing
+is written, so that a damaged store can be looked at as often as one likes.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="A run's log: read it, check it, rebuild the model from it.")
+
+RunName = Annotated[
+    str, typer.Argument(help="The run's id or its beginning; may be left out if there is one.")
+]
+HomeOption = Annotated[Path | None, typer.Option("--home", help="Where things live (default ~/.shoal).")]
+StoreOption = Annotated[str | None, typer.Option("--store", help="sqlite:///PATH or postgresql://...")]
+NodeOption = Annotated[bool, typer.Option("--node", help="A node's copy instead of the coordinator's.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="For tools.")]
+
+
+@app.command()
+def show(
+    run: RunName = "",
+    home: HomeOption = None,
+    store: StoreOption = None,
+    node: NodeOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """The entries, one line each."""
+    from shoal.apps.logs_reading import find_log, lines_of
+
+    log = find_log(home, store, run, node=node)
+    for line in lines_of(log.entries):
+        print(json.dumps(line.fields) if as_json else str(line))
+
+
+@app.command()
+def verify(
+    run: RunName = "",
+    home: HomeOption = None,
+    store: StoreOption = None,
+    node: NodeOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Check the store, every entry's hash, signatures and rules, and the stored blobs."""
+    from shoal.apps.logs_checking import verify_run
+    from shoal.apps.logs_reading import find_log
+
+    found = verify_run(find_log(home, store, run, node=node))
+    summary = {"run": found.run, "entries": found.entries, "head": found.head, "blobs": found.blobs}
+    _say(summary, f"ok: {found.entries} entries, head {found.head}", as_json)
+
+
+@app.command()
+def replay(
+    run: RunName = "",
+    home: HomeOption = None,
+    store: StoreOption = None,
+    node: NodeOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Rebuild the model from the log and compare it with what the nodes attested."""
+    from shoal.apps.logs_checking import Progress, replay_run
+    from shoal.apps.logs_reading import find_log
+
+    def on_step(progress: Progress) -> None:
+        if not as_json:
+            words = f"{progress.attested} attested" if progress.attested else "nobody attested it"
+            print(f"round {progress.round}  position {progress.position}  {progress.state[:16]}  {words}")
+
+    found = replay_run(find_log(home, store, run, node=node), on_step)
+    if not as_json:
+        print(f"folded {found.rounds} rounds from position {found.begun_at}")
+    summary = {
+        "run": found.run,
+        "begun_at": found.begun_at,
+        "rounds": found.rounds,
+        "at": found.at,
+        "state": found.state,
+        "attested": found.attested,
+    }
+    last = "matches the attested one" if found.attested else "is not attested yet by anybody"
+    _say(summary, f"state {found.state} {last}", as_json)
+
+
+def _say(fields: dict[str, Any], line: str, as_json: bool) -> None:
+    print(json.dumps(fields) if as_json else line)

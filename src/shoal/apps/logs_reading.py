@@ -1,0 +1,258 @@
+"""Finding a run's log on this machine, and its entries as people read them.
+
+In flow a home folder or a store's address and the beginning of a run's id; out flow the log's bytes and its
+blobs, or lines. Invariant: what is read is never mended: a torn or damaged tail is reported where it lies.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shoal.apps.home import find_home
+from shoal.apps.node_status import show_count
+from shoal.base.disk import Buffer, Disk, SubDisk
+from shoal.base.errors import ShoalError
+from shoal.base.ids import RunId
+from shoal.base.units import show_bytes
+from shoal.replica.blobs import BlobStore
+from shoal.runlog.chain import BadEntry, Link, read_link
+from shoal.runlog.entries import (
+    Attestation,
+    Attestations,
+    Body,
+    Claim,
+    Digests,
+    Genesis,
+    Joined,
+    Left,
+    Plan,
+    Rewind,
+    Seal,
+    Snapshot,
+    Stopped,
+)
+from shoal.runlog.files import FileLogStore
+from shoal.wire.signed import parse
+from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.sqlstore import SqlLogStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundLog:
+    """A run's log as it lies on this machine."""
+
+    run: RunId
+    entries: list[bytes]
+    blobs: BlobStore
+    kept: dict[str, bytes]
+    complaints: tuple[str, ...]
+    """What the store itself finds wrong, the first of it first."""
+    complete: bool
+    """True where everything that the log needs must be stored: with the coordinator."""
+
+
+class Untouched:
+    """A disk whose changes are noted and not made."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.cuts: dict[str, int] = {}
+        """Files that their reader wanted to shorten, and to what size."""
+
+    def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
+        return self._disk.read(path, start, stop)
+
+    def size(self, path: str) -> int | None:
+        return self._disk.size(path)
+
+    def list(self, folder: str) -> list[str]:
+        return self._disk.list(folder)
+
+    def truncate(self, path: str, size: int) -> None:
+        self.cuts[path] = size
+
+    def sync(self, path: str) -> None:
+        return None
+
+    def sync_folder(self, path: str) -> None:
+        return None
+
+    def write(self, path: str, data: Buffer) -> None:
+        raise AssertionError(f"a reader wrote {path}")
+
+    def write_at(self, path: str, offset: int, data: Buffer) -> None:
+        raise AssertionError(f"a reader wrote {path}")
+
+    def append(self, path: str, data: Buffer) -> None:
+        raise AssertionError(f"a reader wrote {path}")
+
+    def rename(self, old: str, new: str) -> None:
+        raise AssertionError(f"a reader renamed {old}")
+
+    def remove(self, path: str) -> None:
+        raise AssertionError(f"a reader removed {path}")
+
+
+def find_log(home: Path | None, store: str | None, run: str, *, node: bool) -> FoundLog:
+    """The log of the run whose id begins with `run`. Raises SH-API-02, SH-LOG-01 or SH-LOG-04."""
+    where = find_home(home)
+    if node:
+        return _of_node(where.node, run)
+    return _of_coordinator(where.coordinator, store or where.store_url, run)
+
+
+def _of_coordinator(folder: Path, url: str, prefix: str) -> FoundLog:
+    store = SqlLogStore(url, create=False)
+    try:
+        complaints = tuple(store.integrity())
+        run = _pick(store.runs(), prefix, store.name)
+        entries, error = _read_all(store.read(run))
+        kept = {} if error else store.kept(run, "")
+    finally:
+        store.close()
+    return FoundLog(
+        run=run,
+        entries=entries,
+        blobs=_blobs(folder, run),
+        kept=kept,
+        complaints=(*((error.cause,) if error else ()), *complaints),
+        complete=True,
+    )
+
+
+def _of_node(folder: Path, prefix: str) -> FoundLog:
+    kept = folder / "runs"
+    names = sorted(path.name for path in kept.iterdir()) if kept.is_dir() else []
+    run = _pick([RunId(name) for name in names], prefix, str(folder))
+    disk = Untouched(SubDisk(_disk(folder), f"runs/{run}"))
+    log = FileLogStore(disk, _pass)
+    entries, error = _read_all(log.read(run))
+    complaints = [error.cause] if error else []
+    for path, size in disk.cuts.items():
+        rest = (disk.size(path) or 0) - size
+        complaints.append(
+            f"entry {len(entries)} is damaged, or was cut off while it was written:"
+            f" {rest} bytes of it at byte {size} of {path}"
+        )
+    return FoundLog(
+        run=run,
+        entries=entries,
+        blobs=_blobs(folder, run),
+        kept={},
+        complaints=tuple(complaints),
+        complete=False,
+    )
+
+
+def _read_all(entries: Iterator[bytes]) -> tuple[list[bytes], ShoalError | None]:
+    """As many entries as can be read, and what stopped the reading."""
+    read: list[bytes] = []
+    try:
+        for entry in entries:
+            read.append(entry)
+    except ShoalError as error:
+        return read, error
+    return read, None
+
+
+def _disk(folder: Path) -> Disk:
+    if not folder.is_dir():
+        raise ShoalError("SH-LOG-04", f"there is no folder {folder}", "check --home")
+    return FileDisk(folder)
+
+
+def _blobs(folder: Path, run: RunId) -> BlobStore:
+    return BlobStore(Untouched(SubDisk(_disk(folder), f"runs/{run}")), _pass)
+
+
+def _pass(point: str) -> None:
+    return None
+
+
+def _pick(runs: list[RunId], prefix: str, where: str) -> RunId:
+    fitting = [run for run in runs if run.startswith(prefix)]
+    if len(fitting) == 1:
+        return fitting[0]
+    known = ", ".join(run[:12] for run in runs) or "none"
+    what = f"{len(fitting)} runs begin with {prefix!r}" if fitting else f"no run begins with {prefix!r}"
+    raise ShoalError("SH-API-02", f"{what} in {where}", f"name one of: {known}")
+
+
+# --- entries as people read them -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    position: int
+    time_ms: int
+    kind: str
+    text: str
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        return {"position": self.position, "time_ms": self.time_ms, "kind": self.kind, "text": self.text}
+
+    def __str__(self) -> str:
+        moment = datetime.datetime.fromtimestamp(self.time_ms / 1000, datetime.UTC)
+        return f"{self.position:>6}  {moment:%Y-%m-%d %H:%M:%S}  {self.kind:<12}  {self.text}"
+
+
+def lines_of(entries: list[bytes]) -> Iterator[Line]:
+    """One line for each entry; those that cannot be read say so. Nothing is checked: that is `verify`."""
+    names: dict[str, str] = {}
+    for position, encoded in enumerate(entries):
+        try:
+            link: Link = read_link(encoded)
+        except BadEntry as error:
+            yield Line(position, 0, "?", str(error))
+            continue
+        entry, body = link.entry, link.entry.body
+        if isinstance(body, Joined):
+            names[body.node] = f"{body.name} ({body.node[:8]})"
+        kind = type(body).__name__.lower()
+        yield Line(entry.position, entry.time_ms, kind, _words(body, names))
+
+
+def _words(body: Body, names: dict[str, str]) -> str:
+    match body:
+        case Genesis():
+            return f"{show_count(body.layout.numel)} parameters, state {body.state[:16]}"
+        case Joined():
+            return names[body.node]
+        case Left():
+            return f"{names.get(body.node, body.node[:8])}: {body.reason}"
+        case Plan():
+            return f"round {body.round}: {body.reason}"
+        case Seal():
+            return _seal_words(body, names)
+        case Digests():
+            return f"{len(body.items)} shards of the seal at {body.seal}"
+        case Attestations():
+            return _attestation_words(body, names)
+        case Snapshot():
+            return f"state {body.state[:16]} at {body.at}, {show_bytes(body.size_bytes)}"
+        case Rewind():
+            return f"back to {body.to}: {body.reason}"
+        case Stopped():
+            return body.reason
+
+
+def _seal_words(seal: Seal, names: dict[str, str]) -> str:
+    claims = [claim for item in seal.accepted if (claim := parse(item.claim.payload, Claim)) is not None]
+    taken = ", ".join(f"{names.get(c.node, c.node[:8])} loss {c.loss:.3f}" for c in claims)
+    size = show_bytes(sum(claim.size_bytes for claim in claims))
+    refused = "".join(f"; not {names.get(r.node, r.node[:8])}: {r.reason}" for r in seal.rejected)
+    return f"round {seal.round}: {seal.reason}, {size}: {taken}{refused}"
+
+
+def _attestation_words(body: Attestations, names: dict[str, str]) -> str:
+    found = [word for item in body.items if (word := parse(item.payload, Attestation)) is not None]
+    words = []
+    for word in found:
+        loss = f" (validation {word.validation:.4f})" if word.validation is not None else ""
+        words.append(f"{names.get(word.node, word.node[:8])}: {word.state[:16]} at {word.at.position}{loss}")
+    return ", ".join(words)
