@@ -17,7 +17,7 @@ from shoal.replica.blobs import chunk_list
 from shoal.replica.state import State, decode_state, state_hash
 from shoal.runlog.entries import Genesis
 from shoal.runlog.view import RunView, SavedState, verify_log
-from shoal.strategy.recipe import parse_recipe
+from shoal.strategy.recipe import recipe_in_log
 from shoal.training.export import export_huggingface
 
 
@@ -43,7 +43,7 @@ def export_run(api: ApiClient, run: str, folder: Path) -> Exported:
     data = api.latest_snapshot(run)
     saved = _saved_as(view, chunk_list(data).blob)
     state = checked_state(data, genesis, saved)
-    recipe = parse_recipe(genesis.recipe, environment={})
+    recipe = recipe_in_log(genesis.recipe)
     tokenizer = _tokenizer(api, run, genesis)
     export_huggingface(recipe.model, genesis.manifest, state.params, tokenizer, folder)
     return Exported(

@@ -21,7 +21,7 @@ from shoal.base.logstore import LogStore
 from shoal.coordinator.admission import JoinToken, token_hash
 from shoal.data.manifest import Manifest
 from shoal.data.prepare import prepare
-from shoal.replica.blobs import BlobStore
+from shoal.replica.blobs import PRUNE_AFTER_ROUNDS, BlobStore
 from shoal.replica.state import State, encode_state, initial_state, state_hash
 from shoal.runlog.chain import NO_HEAD, Link, make_link
 from shoal.runlog.entries import Genesis
@@ -72,9 +72,15 @@ def found_run(
         token, _ = add_token(store, run, wall_ms=wall_ms, random=random, expires_s=expires_s)
         store.append(run, link.entry.position, link.encoded)
     except BaseException:
-        room.prune(())
+        _discard(room)
         raise
     return Founded(run, token)
+
+
+def _discard(room: BlobStore) -> None:
+    """Remove every blob of a run that did not come to be."""
+    for round_number in (0, PRUNE_AFTER_ROUNDS):  # unneeded now, and still unneeded when its time has come
+        room.prune((), round_number)
 
 
 def add_token(

@@ -7,6 +7,7 @@ verified when it was written; reading verifies again, so that rot is found where
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from shoal.base.ids import BlobId
 CHUNK_BYTES = 1 << 20
 PRUNE_AFTER_ROUNDS = 2
 _HASH_BYTES = 32
+_BLOB_ID = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ def read_chunk_list(data: bytes, blob: BlobId) -> ChunkList | None:
 
 
 def is_blob_id(text: str) -> bool:
-    return len(text) == 64 and all(c in "0123456789abcdef" for c in text)
+    return _BLOB_ID.fullmatch(text) is not None
 
 
 @dataclass(slots=True)

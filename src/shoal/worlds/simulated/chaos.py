@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -43,7 +44,7 @@ from shoal.worlds.simulated.toy import ToyTrainer, toy_layout
 TOKEN = "let me in"  # noqa: S105 (a simulated token)
 EVENT_BUDGET = 400_000
 HEAL_S = 240.0
-ROUNDS_AFTER_HEALING = 3
+ROUNDS_AFTER_HEALING = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,12 +55,14 @@ class Outcome:
     events: int
     virtual_s: float
     crashes: int
+    cpu_s: float
 
 
 def run_seed(seed: int) -> Outcome:
     """Run one seed to its end. Raises `Foul` (or whatever broke)."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
+    began = time.process_time()
     scenario = draw_scenario(seed)
     loop = SimLoop(seed, event_budget=EVENT_BUDGET)
     chaos = Chaos(loop, scenario)
@@ -77,6 +80,7 @@ def run_seed(seed: int) -> Outcome:
         events=loop.events,
         virtual_s=loop.time(),
         crashes=chaos.crashes,
+        cpu_s=time.process_time() - began,
     )
 
 

@@ -196,8 +196,12 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _interleave(self) -> None:
         """Keep FIFO within a host, as asyncio promises; mix the hosts by the seed."""
-        if len(self._ready) < 2 and not self._dead and not self._paused:
-            return
+        if len(self._ready) < 2:
+            if not self._ready or not (self._dead or self._paused):
+                return
+            owner = self._ready[0]._context.get(OWNER, WORLD)
+            if owner not in self._dead and owner not in self._paused:
+                return
         lanes: dict[Owner, deque[Any]] = {}
         for handle in self._ready:
             lanes.setdefault(handle._context.get(OWNER, WORLD), deque()).append(handle)
