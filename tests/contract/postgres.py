@@ -27,8 +27,10 @@ def running_postgres() -> Iterator[str]:
     try:
         programs, user = _programs(folder)
         data = folder / "data"
-        _call([programs / "initdb", "-D", data, "-U", "shoal", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
-        control = [programs / "pg_ctl", "-D", data, "-w", "-t", str(START_S)]
+        _call(
+            [programs / "initdb", "-D", data, "-U", "shoal", "-A", "trust", "-E", "UTF8", "--no-sync"], user
+        )
+        control: list[str | Path] = [programs / "pg_ctl", "-D", data, "-w", "-t", str(START_S)]
         listen = f"-k {folder} -c listen_addresses=''"
         _call([*control, "-o", listen, "-l", folder / "log", "start"], user)
         try:
@@ -58,7 +60,13 @@ def _call(command: list[str | Path], user: str | None) -> None:
     # Output goes to a file: the server inherits it, and would keep a pipe open for ever.
     with tempfile.TemporaryFile() as said:
         done = subprocess.run(
-            command, stdout=said, stderr=said, stdin=subprocess.DEVNULL, timeout=2 * START_S, user=user, cwd="/"
+            command,
+            stdout=said,
+            stderr=said,
+            stdin=subprocess.DEVNULL,
+            timeout=2 * START_S,
+            user=user,
+            cwd="/",
         )
         said.seek(0)
         assert done.returncode == 0, said.read().decode(errors="replace")

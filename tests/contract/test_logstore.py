@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, event, text
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
@@ -20,6 +22,7 @@ from shoal.base.logstore import LogStore
 from shoal.runlog.files import FileLogStore
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.sqlstore import SqlLogStore
+
 from .postgres import running_postgres
 
 RUN, OTHER = RunId("a" * 32), RunId("b" * 32)
@@ -247,7 +250,7 @@ def test_two_processes_share_the_positions(sql_place: Place) -> None:
         assert writer.stdout is not None and writer.stdout.readline() == "up\n"
     said = [writer.communicate("go\n", timeout=60)[0] for writer in writers]
     assert [writer.returncode for writer in writers] == [0, 0]
-    won = {name: {int(n) for n in text.strip("[]\n").split(",") if n} for name, text in zip(names, said)}
+    won = {name: set(json.loads(line)) for name, line in zip(names, said, strict=True)}
     assert won["one"] | won["two"] == set(range(30))
     assert won["one"] & won["two"] == set()
     entries = list(store.read(RUN))
@@ -313,7 +316,7 @@ def sqlite_file(tmp_path: Path) -> Path:
     file = tmp_path / "store.sqlite"
     with closing(SqlLogStore(str(file))) as store:
         for position in range(40):
-            store.append(RUN, position, bytes([position]) * 400)
+            store.append(RUN, position, b"entry %02d " % position * 40)
         store.keep(RUN, "claim.a", b"promise")
     return file
 
@@ -327,6 +330,23 @@ def test_no_file_where_one_must_be(tmp_path: Path) -> None:
         SqlLogStore(str(tmp_path / "none.sqlite"), create=False)
     assert caught.value.code == "SH-LOG-04"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:
+    def fill(connection: sqlite3.Connection, _: object) -> None:
+        connection.execute("PRAGMA max_page_count = 40")
+
+    event.listen(Engine, "connect", fill)
+    try:
+        with closing(SqlLogStore(str(tmp_path / "store.sqlite"))) as store:
+            store.append(RUN, 0, b"small")
+            with pytest.raises(ShoalError) as caught:
+                store.append(RUN, 1, b"large" * 20_000)
+            assert caught.value.code == "SH-DISK-01"
+            store.append(RUN, 1, b"small again")
+            assert list(store.read(RUN)) == [b"small", b"small again"]
+    finally:
+        event.remove(Engine, "connect", fill)
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:
@@ -345,23 +365,26 @@ def test_a_folder_in_the_way(tmp_path: Path) -> None:
 
 def test_a_flipped_byte_is_an_error_or_an_altered_entry_never_a_crash(sqlite_file: Path) -> None:
     """Whichever byte it is: opening or reading fails with a code, or hands out what is on disk, to be verified
-    by its reader; nothing else ever comes out."""
+    by its reader; nothing else ever comes out. A byte of an entry never goes unnoticed."""
     good = sqlite_file.read_bytes()
     with closing(SqlLogStore(str(sqlite_file))) as store:
         entries = list(store.read(RUN))
-    noticed = 0
-    for where in range(0, len(good), 97):
+    inside = {at + n for entry in entries for at in [good.find(entry)] if at >= 0 for n in range(len(entry))}
+    assert inside
+    for where in range(0, len(good), 211):
         damaged = bytearray(good)
         damaged[where] ^= 0xFF
         sqlite_file.write_bytes(damaged)
-        try:
-            with closing(SqlLogStore(str(sqlite_file), create=False)) as store:
-                findings = store.integrity()
-                found = list(store.read(RUN))
-                store.kept(RUN, "")
-            noticed += bool(findings) or found != entries
-        except ShoalError as error:
-            assert error.code in {"SH-LOG-01", "SH-LOG-04"}, (where, error)
-            assert error.next_step
-            noticed += 1
-    assert noticed > len(good) / 97 / 2
+        assert _notices(sqlite_file, entries) or where not in inside
+
+
+def _notices(sqlite_file: Path, entries: list[bytes]) -> bool:
+    try:
+        with closing(SqlLogStore(str(sqlite_file), create=False)) as store:
+            findings, found = store.integrity(), list(store.read(RUN))
+            store.kept(RUN, "")
+    except ShoalError as error:
+        assert error.code in {"SH-LOG-01", "SH-LOG-04"}
+        assert error.next_step
+        return True
+    return bool(findings) or found != entries

@@ -16,11 +16,9 @@ class WeightedMean:
         shares = [float32(weight / total) for weight in weights]
 
         def combine(start: int, stop: int, out: torch.Tensor, scratch: torch.Tensor) -> None:
-            sources[0].decode(start, stop, out)
-            out.mul_(shares[0])
+            sources[0].decode(start, stop, shares[0], out)
             for source, share in zip(sources[1:], shares[1:], strict=True):
-                source.decode(start, stop, scratch)
-                scratch.mul_(share)
+                source.decode(start, stop, share, scratch)
                 out.add_(scratch)
 
         return combine

@@ -39,8 +39,8 @@ class Exported:
 
 def export_run(api: ApiClient, run: str, folder: Path) -> Exported:
     """Export the run's latest saved state. Raises SH-LOG-01, SH-LOG-05 or SH-BLOB-02 if something is off."""
+    data = api.latest_snapshot(run)  # before the log, which then surely names it, though the run goes on
     view, genesis = checked_view(api.log(run))
-    data = api.latest_snapshot(run)
     saved = _saved_as(view, chunk_list(data).blob)
     state = checked_state(data, genesis, saved)
     recipe = recipe_in_log(genesis.recipe)

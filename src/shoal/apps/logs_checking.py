@@ -17,7 +17,7 @@ from shoal.replica.blobs import BlobStore, chunk_list
 from shoal.replica.fold import FoldRules, fold
 from shoal.replica.state import State, decode_state, state_hash
 from shoal.runlog.view import RunView, SavedState, Step, verify_log
-from shoal.strategy.recipe import parse_recipe
+from shoal.strategy.recipe import recipe_in_log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def replay_run(log: FoundLog, on_step: Callable[[Progress], None]) -> Replayed:
     """
     view = verified_view(log)
     assert view.genesis is not None
-    rules = parse_recipe(view.genesis.recipe, environment={}).strategy.fold_rules()
+    rules = recipe_in_log(view.genesis.recipe).strategy.fold_rules()
     saved, steps = _earliest(log.blobs, view)
     state = decode_state(_read(log.blobs, saved.blob), view.genesis.layout)
     hashed = state_hash(state)

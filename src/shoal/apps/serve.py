@@ -14,7 +14,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -100,6 +100,10 @@ def _duration(text: str | None) -> float | None:
         raise typer.BadParameter(str(error), param_hint="--token-expires") from None
 
 
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
 async def serve_until_signal(options: ServeOptions) -> None:
     """Serve until SIGINT or SIGTERM. Raises `ShoalError` if it cannot start or go on."""
     asked = asyncio.Event()
@@ -107,8 +111,8 @@ async def serve_until_signal(options: ServeOptions) -> None:
         await serve_until(options, asked)
 
 
-async def serve_until(options: ServeOptions, asked: asyncio.Event) -> None:
-    """Serve until `asked` to stop."""
+async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable[[str], None] = _say) -> None:
+    """Serve until `asked` to stop. The welcome goes through `say`, line by line, and ends with `ready`."""
     # Imported here: torch takes seconds, and `shoal serve --help` should not.
     from shoal.apps.api.desk import Desk
     from shoal.apps.api.server import open_port
@@ -135,11 +139,15 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event) -> None:
         ) as host:
             service = CoordinatorService(host, identity, store)
             desk = Desk(service, home, expires_s=options.token_expires_s)
-            await _serve_parts(desk, options, api_socket, asked)
+            await _serve_parts(desk, options, api_socket, asked, say)
 
 
 async def _serve_parts(
-    desk: Desk, options: ServeOptions, api_socket: socket.socket, asked: asyncio.Event
+    desk: Desk,
+    options: ServeOptions,
+    api_socket: socket.socket,
+    asked: asyncio.Event,
+    say: Callable[[str], None],
 ) -> None:
     """Coordinator, diaries and API side by side; the failure of one ends all."""
     from shoal.apps.api.app import make_app
@@ -153,7 +161,9 @@ async def _serve_parts(
         answering = tasks.create_task(api.serve(sockets=[api_socket]), name="http api")
         address = f"http://{address_of(api_socket)}"
         options.home.api_address.write_text(address + "\n", "utf-8")
-        await _welcome(desk, options, address)
+        if options.recipe is not None:
+            await _submit(desk, options)
+        await _welcome(desk, options, address, say)
         await asked.wait()
         log.info("stopping")
         api.should_exit = True
@@ -182,21 +192,19 @@ def _signals(asked: asyncio.Event) -> Iterator[None]:
             loop.remove_signal_handler(number)
 
 
-async def _welcome(desk: Desk, options: ServeOptions, address: str) -> None:
-    if options.recipe is not None:
-        await _submit(desk, options)
+async def _welcome(desk: Desk, options: ServeOptions, address: str, say: Callable[[str], None]) -> None:
     service = desk.service
-    _say(f"shoal coordinator {service.identity.node}")
-    _say(f"  api    {address} (its pages: {address}/docs)")
-    _say(f"  token  in {options.home.admin_token}")
-    _say(f"  nodes  {service.address}")
+    say(f"shoal coordinator {service.identity.node}")
+    say(f"  api    {address} (its pages: {address}/docs)")
+    say(f"  token  in {options.home.admin_token}")
+    say(f"  nodes  {service.address}")
     for name, served in sorted(service.runs.items()):
         if served.machine.view.stopped is None:
-            _say(f"  run    {name} {served.machine.recipe.name}")
-            _say(f"  shoal join {await desk.standing_ticket(name)}")
+            say(f"  run    {name} {served.machine.recipe.name}")
+            say(f"  shoal join {await desk.standing_ticket(name)}")
     if not service.runs:
-        _say("  no runs yet: shoal run submit stdlib-gpt")
-    _say("ready")
+        say("  no runs yet: shoal run submit stdlib-gpt")
+    say("ready")
 
 
 async def _submit(desk: Desk, options: ServeOptions) -> None:
@@ -208,10 +216,6 @@ async def _submit(desk: Desk, options: ServeOptions) -> None:
     if desk.find_same(recipe) is None:
         print(f"preparing {recipe.name} ...", file=sys.stderr, flush=True)
         await desk.submit(recipe)
-
-
-def _say(line: str) -> None:
-    print(line, flush=True)
 
 
 def _log_to_stderr() -> None:

@@ -32,7 +32,9 @@ def chaos(
     seeds: int = typer.Option(100, "--seeds", min=1, help="How many seeds to run."),
     first: int = typer.Option(1, "--first", min=0, help="The first seed."),
     seed: int | None = typer.Option(None, "--seed", min=0, help="Run this one seed only, in this process."),
-    fingerprint: bool = typer.Option(False, "--fingerprint", help="With --seed: print its fingerprint alone."),
+    fingerprint: bool = typer.Option(
+        False, "--fingerprint", help="With --seed: print its fingerprint alone."
+    ),
     jobs: int = typer.Option(1, "--jobs", min=1, max=256, help="Processes to run seeds in."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object as the last line."),
 ) -> None:

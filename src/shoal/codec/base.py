@@ -19,15 +19,17 @@ from shoal.base.errors import ShoalError
 # torch warns that a tensor over read-only bytes could be written to; nothing here writes to one.
 warnings.filterwarnings("ignore", message="The given buffer is not writable")
 
-CHUNK = 1 << 16
-"""Values are decoded and folded in ranges that begin at multiples of this; a codec's blocks divide it."""
+CHUNK = 1 << 15
+"""Values are decoded and folded in ranges that begin at multiples of this; a codec's blocks divide it. It is
+the size up to which torch runs an elementwise operation in one thread: the fold has threads of its own."""
 
 
 class Source(Protocol):
     """An opened update of one fragment."""
 
-    def decode(self, start: int, stop: int, out: torch.Tensor) -> None:
-        """Write values [start, stop) into `out`, float32 on any device. `start` is a multiple of `CHUNK`."""
+    def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
+        """Write values [start, stop) times `factor`, a float32 number, into `out`, float32 on any device. `start`
+        is a multiple of `CHUNK`, and the range is at most one."""
 
 
 class Codec(Protocol):

@@ -19,7 +19,7 @@ def decode_all(codec: Codec, payload: bytes, numel: int) -> torch.Tensor:
     out = torch.empty(numel)
     for start in range(0, numel, CHUNK):
         stop = min(start + CHUNK, numel)
-        source.decode(start, stop, out[start:stop])
+        source.decode(start, stop, 1.0, out[start:stop])
     return out
 
 

@@ -12,8 +12,8 @@ class _Floats:
     def __init__(self, values: torch.Tensor) -> None:
         self._values = values
 
-    def decode(self, start: int, stop: int, out: torch.Tensor) -> None:
-        out.copy_(self._values[start:stop])
+    def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
+        out.copy_(self._values[start:stop]).mul_(factor)
 
 
 class FloatCodec:

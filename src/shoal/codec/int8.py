@@ -11,9 +11,9 @@ class _Blocks:
     def __init__(self, scales: torch.Tensor, codes: torch.Tensor, block: int) -> None:
         self._scales, self._codes, self._block = scales, codes, block
 
-    def decode(self, start: int, stop: int, out: torch.Tensor) -> None:
+    def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
         block = self._block
-        scales = self._scales[start // block : -(-stop // block)].to(out.device)
+        scales = self._scales[start // block : -(-stop // block)].to(out.device) * factor
         out.copy_(self._codes[start:stop])
         whole = (stop - start) // block * block
         if whole:

@@ -8,6 +8,7 @@ identically on every machine; memory is one chunk an update, never a dense copy 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -63,12 +64,22 @@ def _fold_fragment(
     weights: list[int],
     rules: FoldRules,
 ) -> None:
-    numel = params.numel()
-    combine = rules.aggregator.begin(sources, weights, numel)
-    out, scratch = torch.empty_like(params[:CHUNK]), torch.empty_like(params[:CHUNK])
-    for start in range(0, numel, CHUNK):
-        stop = min(start + CHUNK, numel)
-        aggregate, spare = out[: stop - start], scratch[: stop - start]
-        combine(start, stop, aggregate, spare)
-        here = {name: vector[start:stop] for name, vector in slots.items()}
-        rules.outer.step(params[start:stop], here, aggregate)
+    combine = rules.aggregator.begin(sources, weights, params.numel())
+    starts = range(0, params.numel(), CHUNK)
+    # As many threads as torch may use here; each takes whole chunks, so the result does not depend on how many.
+    threads = min(torch.get_num_threads(), len(starts)) if params.device.type == "cpu" else 1
+
+    def fold_every(first: int) -> None:
+        out, scratch = torch.empty_like(params[:CHUNK]), torch.empty_like(params[:CHUNK])
+        for start in starts[first::threads]:
+            stop = min(start + CHUNK, params.numel())
+            aggregate = out[: stop - start]
+            combine(start, stop, aggregate, scratch[: stop - start])
+            here = {name: vector[start:stop] for name, vector in slots.items()}
+            rules.outer.step(params[start:stop], here, aggregate)
+
+    if threads == 1:
+        fold_every(0)
+        return
+    with ThreadPoolExecutor(threads, thread_name_prefix="fold") as pool:
+        list(pool.map(fold_every, range(threads)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -39,7 +40,7 @@ class Piece(BaseModel):
         if self.kind not in registry:
             raise ValueError(f"unknown kind {self.kind!r}; allowed: {', '.join(sorted(registry))}")
         factory, params = registry[self.kind], self.params()
-        allowed = [p for p in inspect.signature(factory).parameters]
+        allowed = _parameters(factory)
         unknown = sorted(set(params) - set(allowed))
         if unknown:
             raise ValueError(
@@ -52,6 +53,11 @@ class Piece(BaseModel):
             return factory(**params)
         except TypeError as error:
             raise ValueError(f"{self.kind}: {error}") from None
+
+
+@lru_cache(maxsize=256)
+def _parameters(factory: Callable[..., object]) -> tuple[str, ...]:
+    return tuple(inspect.signature(factory).parameters)
 
 
 class CodecPiece(Piece):

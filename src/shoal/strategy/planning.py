@@ -11,9 +11,7 @@ from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
 
 
-def make_plan(
-    recipe: Recipe, view: RunView, ready: list[NodeId], deadline_s: float, why: str
-) -> Plan:
+def make_plan(recipe: Recipe, view: RunView, ready: list[NodeId], deadline_s: float, why: str) -> Plan:
     """Equal work for every ready node, on samples nobody else has."""
     schedule, batch = recipe.strategy.schedule, recipe.inner.batch_size
     spare = schedule.steps if schedule.overlap else 0

@@ -125,7 +125,7 @@ def parse_recipe(
         raise ShoalError("SH-RECIPE-01", f"{where} is not a mapping of fields", "see docs/recipes.md")
     for setting in [*_from_environment(environment), *overrides]:
         _override(values, setting)
-    return _validate(values, where)
+    return recipe_from(values, where)
 
 
 def _from_environment(environment: Mapping[str, str] | None) -> list[str]:
@@ -155,7 +155,8 @@ def _override(values: dict[str, Any], setting: str) -> None:
         at[keys[-1]] = text
 
 
-def _validate(values: dict[str, Any], where: str) -> Recipe:
+def recipe_from(values: dict[str, Any], where: str = "recipe") -> Recipe:
+    """A recipe from plain values. Raises SH-RECIPE-02 or -03."""
     strategy = values.get("strategy", {})
     if isinstance(strategy, dict):
         try:

@@ -101,11 +101,12 @@ class Desk:
         view = self.service.runs[run].machine.view
         if view.stopped is not None:
             raise _not_now(f"the run has ended: {view.stopped}", "submit a new run")
+        if not view.path:
+            raise _not_now("no round was sealed yet", "there is nothing to undo")
         if not view.stands(to) or to == view.at:
-            seals = [0, *(step.position for step in view.path[:-1])]
-            raise _not_now(
-                f"{to} is not a position to go back to", f"choose one of the last seals: {seals[-5:]}"
-            )
+            earlier = [0, *(step.position for step in view.path[:-1])][-5:]
+            choices = ", ".join(str(position) for position in earlier)
+            raise _not_now(f"{to} is not the position of an earlier seal", f"the latest ones: {choices}")
         await self._post(run, RewindAsked(to, reason), lambda: view.at == to)
 
     async def ticket(self, run: RunId, expires_s: float | None) -> tuple[str, JoinToken]:

@@ -48,6 +48,8 @@ class Diary:
     rejections: deque[SeenRejection] = field(default_factory=lambda: deque(maxlen=REJECTIONS_KEPT))
     left: dict[NodeId, str] = field(default_factory=dict)
     connected: frozenset[NodeId] = frozenset()
+    names: dict[NodeId, str] = field(default_factory=dict)
+    """Of every node that was connected since the coordinator started."""
 
     def take(self, link: Link) -> tuple[str, Fields] | None:
         """Remember what is worth it in the next entry; the event to tell."""
@@ -62,16 +64,19 @@ class Diary:
         told = describe(body)
         return None if told is None else (told[0], {**told[1], "position": link.entry.position})
 
-    def seats_moved(self, seats: Seats) -> list[tuple[str, Fields]]:
+    def seats_moved(self, seats: Seats, over: bool) -> list[tuple[str, Fields]]:
         """Connections that came and went since the last call."""
-        now = frozenset(seat.node for seat in seats.by_node.values() if seat.connected)
+        now = {seat.node for seat in seats.by_node.values() if seat.connected}
         came, went = sorted(now - self.connected), sorted(self.connected - now)
-        self.connected = now
-        names = {seat.node: seat.name for seat in seats.by_node.values()}
-        return [
-            *(("node_connected", _who(node, names.get(node, ""))) for node in came),
-            *(("node_lost", _who(node, names.get(node, ""))) for node in went),
-        ]
+        self.connected = frozenset(now)
+        self.names.update({seat.node: seat.name for seat in seats.by_node.values() if seat.name})
+        told = [("node_connected", node) for node in came]
+        for node in went:
+            if node in seats.by_node:
+                told.append(("node_lost", node))
+            elif over:  # Before the end, the log's own entry tells that a node left.
+                told.append(("node_left", node))
+        return [(event, _who(node, self.names.get(node, ""))) for event, node in told]
 
 
 def describe(body: Body) -> tuple[str, Fields] | None:
@@ -135,7 +140,8 @@ class Diaries:
     async def _follow(self, run: RunId, served: Run) -> None:
         if self.of(run).position < served.machine.view.length:
             await self._read_on(run, tell=True)
-        for event, fields in self.of(run).seats_moved(served.machine.seats):
+        over = served.machine.view.stopped is not None
+        for event, fields in self.of(run).seats_moved(served.machine.seats, over):
             _tell(run, event, fields)
 
     async def _read_on(self, run: RunId, *, tell: bool) -> None:

@@ -153,6 +153,8 @@ def _standing(
     if seat is None:
         if not member.present:
             return "gone", f"left: {diary.left.get(member.node, 'on purpose')}"
+        if member.node in diary.names:
+            return "gone", "left when the run was over"
         return "gone", "has not come back since the coordinator started"
     left_s = seat.lease_until - now
     if left_s <= 0:

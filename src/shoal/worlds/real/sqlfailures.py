@@ -26,7 +26,8 @@ def explain(name: str, *, opening: bool = False) -> Iterator[None]:
         yield
     except IntegrityError:
         raise
-    except SQLAlchemyError as error:
+    except (SQLAlchemyError, UnicodeDecodeError) as error:
+        # The second: in a damaged file not even the database's own words need be text.
         raise _explained(name, error, opening) from error
     except OSError as error:
         raise _closed(name, error.strerror or str(error)) from error
@@ -40,7 +41,7 @@ def damaged(name: str, what: str) -> ShoalError:
     )
 
 
-def _explained(name: str, error: SQLAlchemyError, opening: bool) -> ShoalError:
+def _explained(name: str, error: SQLAlchemyError | UnicodeDecodeError, opening: bool) -> ShoalError:
     cause = getattr(error, "orig", None) or error
     # The first line only: the rest repeats the statement and its values.
     words = str(cause).strip().partition("\n")[0]
@@ -67,7 +68,7 @@ def _is_damage(cause: BaseException) -> bool:
     if isinstance(cause, sqlite3.Error):
         # Text that is not UTF-8 any more has no code of its own.
         return _sqlite_code(cause) in _DAMAGE or "decode" in str(cause)
-    return getattr(cause, "sqlstate", None) in _POSTGRES_DAMAGE
+    return isinstance(cause, UnicodeDecodeError) or getattr(cause, "sqlstate", None) in _POSTGRES_DAMAGE
 
 
 def _sqlite_code(cause: sqlite3.Error) -> int | None:

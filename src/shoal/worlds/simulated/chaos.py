@@ -20,6 +20,7 @@ from shoal.base.disk import SubDisk
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.coordinator.admission import JoinToken, token_hash
+from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
 from shoal.coordinator.service import TOKEN_PREFIX, CoordinatorService
 from shoal.data.dataset import open_dataset
 from shoal.data.manifest import Manifest, Shard
@@ -220,7 +221,7 @@ class Chaos:
         self.loop.trace("start", machine.name)
         if machine.name == "coordinator":
             store = WatchedLog(host, self.referee)
-            self.referee.restarted(list(store.read(self.run)))
+            self.referee.restarted(list(store.read(self.run)), set(store.kept(self.run, CLAIM_PREFIX)))
             place.service = CoordinatorService(host, place.identity, store)
             work = self._live(place, place.service.serve())
         else:

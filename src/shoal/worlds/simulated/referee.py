@@ -74,14 +74,17 @@ class Referee:
                 raise Foul(f"samples [{start}, {stop}) were trained twice")
             self.samples.append((start, stop))
 
-    def restarted(self, stored: list[bytes]) -> None:
-        """The coordinator came back with this log."""
+    def restarted(self, stored: list[bytes], kept: set[str]) -> None:
+        """The coordinator came back with this log and these kept claims."""
         if stored[: len(self.entries)] != self.entries:
             raise Foul(
                 f"the coordinator came back with {len(stored)} entries, others than the {len(self.entries)} seen"
             )
         for position in range(len(self.entries), len(stored)):
             self.appended(position, stored[position])
+        for node, sequence in sorted(self.unsettled()):
+            if f"claim.{node}.{sequence}" not in kept:
+                raise Foul(f"claim {sequence} of {node[:8]} was acknowledged, and lost in a crash")
 
     # --- what is said --------------------------------------------------------------------------------------
 

@@ -5,12 +5,11 @@ In flows a seed; out flow plain values. Invariant: the seed alone decides, so a 
 
 from __future__ import annotations
 
-import json
 import random
 from dataclasses import dataclass
 from typing import Any
 
-from shoal.strategy.recipe import Recipe, parse_recipe
+from shoal.strategy.recipe import Recipe, recipe_from
 from shoal.worlds.simulated.network import Link
 
 TORCH_EVERY = 50
@@ -124,4 +123,4 @@ def _draw_recipe(rng: random.Random, seed: int, torch_model: bool) -> Recipe:
         "storage": {"receipts": rng.choice([1, 1, 1, 2]), "snapshot_every": rng.choice([1, 2, 4])},
         "evaluation": {"every": rng.choice([1, 3]), "batches": 1},
     }
-    return parse_recipe(json.dumps(values), environment={})
+    return recipe_from(values)

@@ -1,0 +1,29 @@
+"""Fleets for the tests of this folder, one for each module's needs; a failed test shows what everybody said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from .fleet import Fleet
+
+_fleets: list[Fleet] = []
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """An empty fleet that a module's tests share."""
+    with Fleet(tmp_path_factory.mktemp("fleet")) as made:
+        _fleets.append(made)
+        yield made
+        _fleets.remove(made)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    outcome = yield
+    report = outcome.get_result()  # type: ignore[attr-defined]
+    if report.failed:
+        for made in _fleets:
+            report.sections.append(("what the processes said", made.logs()))

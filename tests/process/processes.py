@@ -1,0 +1,126 @@
+"""`shoal` as operating-system processes that a test starts, signals and never leaves behind.
+
+In flow command lines; out flow exit statuses and what was said. Invariant: a child dies with its group when the
+test ends, and by the kernel's hand if the test itself is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+POLL_S = 0.05
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None)
+
+
+def eventually(condition: Callable[[], T], within_s: float, what: str) -> T:
+    """The condition's first true value. The one place where a test waits: by looking again, with a deadline."""
+    deadline = time.monotonic() + within_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
+        time.sleep(POLL_S)
+    return found
+
+
+def free_port() -> int:
+    """A port nobody listens on, below those that the system gives to outgoing connections: it stays free while
+    the process that had it is dead."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A command that ran to its end."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Child:
+    """One `shoal` process in a group of its own; its words go to files."""
+
+    def __init__(self, arguments: list[str], log: Path, environment: dict[str, str] | None = None) -> None:
+        self.out, self.err = log.with_suffix(".out"), log.with_suffix(".err")
+        with open(self.out, "ab") as out, open(self.err, "ab") as err:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "shoal.apps.cli", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env=_environment(environment),
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+
+    @property
+    def alive(self) -> bool:
+        return self.process.poll() is None
+
+    @property
+    def stopped(self) -> bool:
+        """True while SIGSTOP holds it."""
+        stat = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return stat.rpartition(")")[2].split()[0] == "T"
+
+    def signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def kill(self) -> None:
+        """SIGKILL to the whole group."""
+        if self.alive:
+            self.signal(signal.SIGKILL)
+        self.process.wait()
+
+    def ended(self, within_s: float = 30.0) -> int:
+        """Its exit status, once it has one; minus the signal's number if one killed it."""
+        return self.process.wait(within_s)
+
+    def killed_itself(self, within_s: float = 30.0) -> None:
+        """Wait until its failpoint has killed it."""
+        assert self.ended(within_s) == -signal.SIGKILL, self.said()
+
+    def said(self) -> str:
+        return f"{self.out.read_text()}\n{self.err.read_text()}"
+
+
+def run_shoal(arguments: list[str], environment: dict[str, str] | None = None, within_s: float = 60.0) -> Ended:
+    """A command that ends by itself."""
+    done = subprocess.run(
+        [sys.executable, "-m", "shoal.apps.cli", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=within_s,
+        env=_environment(environment),
+        check=False,
+    )
+    return Ended(done.returncode, done.stdout, done.stderr)
+
+
+def _environment(extra: dict[str, str] | None) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
+    return {**kept, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **(extra or {})}
+
+
+def _die_with_parent() -> None:
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
