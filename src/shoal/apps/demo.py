@@ -60,7 +60,7 @@ SETTINGS = (
 
 
 def demo(
-    seconds: Annotated[float, typer.Option(min=10, help="How long the nodes train.")] = 55.0,
+    seconds: Annotated[float, typer.Option(min=10, help="How long the nodes train.")] = 50.0,
     out: Annotated[
         Path | None, typer.Option(help="Where the model goes (default: ./shoal-demo-model).")
     ] = None,

@@ -8,9 +8,11 @@ together, so each of its steps is what one step of all nodes in lockstep would b
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
@@ -142,11 +144,38 @@ def train_alone(
     trainer = trainer_of(finished, batch_size=size * nodes)
     items = finished.genesis.manifest.train_items
     total = max(1, facts.steps // nodes)
+    pace = Pace()
     for step in range(total):
         indices = sample_indices(finished.recipe.seed, step * size * nodes, size * nodes, items)
-        result = trainer.step(indices, step)
+        with pace:
+            result = trainer.step(indices, step)
         on_step(step + 1, total, result.loss)
     return validation_loss(trainer, size)
+
+
+class Pace:
+    """Tries one thread and all cores for a few steps each, then keeps to the faster.
+
+    Small matrices on busy cores lose more by waiting for one another than they gain.
+    """
+
+    TRIES = 5
+
+    def __init__(self) -> None:
+        self._choices = sorted({1, os.cpu_count() or 1})
+        self._taken_s: dict[int, list[float]] = {threads: [] for threads in self._choices}
+        self._began = 0.0
+
+    def __enter__(self) -> None:
+        untried = [threads for threads in self._choices if len(self._taken_s[threads]) < self.TRIES]
+        best = min(self._choices, key=lambda threads: min(self._taken_s[threads], default=0.0))
+        torch.set_num_threads(untried[0] if untried else best)
+        self._began = monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        taken = self._taken_s.get(torch.get_num_threads())
+        if taken is not None and len(taken) < self.TRIES:
+            taken.append(monotonic() - self._began)
 
 
 def export_and_check(finished: Finished, folder: Path) -> str:

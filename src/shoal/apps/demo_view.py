@@ -76,7 +76,7 @@ class View:
             self._live.__exit__(None, None, None)
 
     def restart_clock(self) -> None:
-        self._began = monotonic()
+        self._began, self._plain_at = monotonic(), 0.0
 
     def event(self, text: str) -> None:
         line = f"{show_duration(monotonic() - self._began)}  {text}"
@@ -89,7 +89,7 @@ class View:
         elapsed_s = monotonic() - self._began
         if self._live is not None:
             self._live.update(self._picture(status, elapsed_s), refresh=True)
-        elif elapsed_s - self._plain_at >= PLAIN_EVERY_S:
+        elif status["state"] != "waiting" and elapsed_s - self._plain_at >= PLAIN_EVERY_S:
             self._plain_at = elapsed_s
             print(self._line(status, elapsed_s), flush=True)
 

@@ -12,6 +12,7 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from shoal.base.units import show_bytes
 
@@ -115,5 +116,5 @@ def _print_table(columns: list[str], rows: list[list[str]]) -> None:
         table.add_column(column, overflow="fold")
     for row in rows:
         # Names come from strangers: they are text, never markup.
-        table.add_row(*(cell.replace("[", r"\[") for cell in row))
+        table.add_row(*(Text(cell) for cell in row))
     _console().print(table)

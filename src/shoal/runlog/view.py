@@ -102,6 +102,7 @@ class RunView:
         self.snapshots: list[SavedState] = []
         self.attested: dict[int, dict[NodeId, Attestation]] = {}
         self.stopped: str | None = None
+        self._kept: list[SavedState] | None = None
         self.began_ms = 0
         """When the first round was planned, by the coordinator's clock."""
 
@@ -151,11 +152,15 @@ class RunView:
 
     def best_start(self) -> SavedState:
         """The latest saved state that still stands."""
-        return next(saved for saved in reversed(self.snapshots) if self.stands(saved.at))
+        return self.kept_states()[-1]
 
     def kept_states(self) -> list[SavedState]:
-        """The saved states that everybody keeps, oldest first: the last few that stand."""
-        return [saved for saved in self.snapshots if self.stands(saved.at)][-KEPT_SNAPSHOTS:]
+        """The saved states that everybody keeps, oldest first: the last few that stand. (Not the last logged:
+        the snapshot of an older state may be stored later.)"""
+        if self._kept is None:
+            standing = [saved for saved in self.snapshots if self.stands(saved.at)]
+            self._kept = sorted(standing, key=lambda saved: saved.at)[-KEPT_SNAPSHOTS:]
+        return self._kept
 
     def needed_blobs(self) -> set[BlobId]:
         """Blobs that somebody may still need: the kept states, every update after them, and the data."""
@@ -307,6 +312,8 @@ class RunView:
         return attestation
 
     def _take(self, body: Body, position: int) -> None:
+        if isinstance(body, Genesis | Snapshot | Rewind):
+            self._kept = None
         match body:
             case Genesis():
                 self.genesis = body

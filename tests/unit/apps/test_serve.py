@@ -99,7 +99,7 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
 
 def test_events_are_one_line_each() -> None:
     record = logging.makeLogRecord(
-        {"msg": "round_sealed", "levelname": "INFO", "round": 7, "reason": "2 of\n2"}
+        {"msg": "round_sealed", "levelname": "INFO", "round": 7, "reason": "2 of\x1b2"}
     )
     line = FieldFormatter().format(record)
     assert line.endswith('info round_sealed round=7 reason="2 of 2"')

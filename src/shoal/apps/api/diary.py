@@ -58,7 +58,7 @@ class Diary:
         if isinstance(body, Seal):
             self.rejections.extend(SeenRejection(body.round, item) for item in body.rejected)
         elif isinstance(body, Left):
-            self.left[body.node] = body.reason
+            self.left[body.node] = printable(body.reason)
         elif isinstance(body, Joined):
             self.left.pop(body.node, None)
         told = describe(body)
@@ -180,6 +180,11 @@ class FieldFormatter(logging.Formatter):
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 
 
+def printable(text: str, limit: int = 200) -> str:
+    """A stranger's words fit for a terminal: no control characters, not too many."""
+    return "".join(c if c.isprintable() else " " for c in text[:limit])
+
+
 def _shown(value: object) -> str:
-    text = str(value).replace("\n", " ")
+    text = printable(str(value), limit=1000)
     return f'"{text}"' if " " in text or not text else text

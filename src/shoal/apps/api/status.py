@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from shoal.apps.api.diary import Diary
+from shoal.apps.api.diary import Diary, printable
 from shoal.apps.api.models import (
     Attested,
     NodeState,
@@ -71,7 +71,7 @@ def status(machine: CoordinatorMachine, diary: Diary, now: float, rounds: int) -
                 node=seen.item.node,
                 round=seen.round,
                 sequence=seen.item.sequence,
-                reason=seen.item.reason,
+                reason=printable(seen.item.reason),
             )
             for seen in diary.rejections
         ],
@@ -126,20 +126,20 @@ def _node(machine: CoordinatorMachine, diary: Diary, member: Member, now: float)
     seat = machine.seats.by_node.get(member.node)
     beat = seat.last_beat if seat else None
     state, why = _standing(machine, diary, member, seat, now)
-    rejected = [seen.item.reason for seen in diary.rejections if seen.item.node == member.node]
+    rejected = [printable(seen.item.reason) for seen in diary.rejections if seen.item.node == member.node]
     return NodeStatus(
         node=member.node,
         name=(seat.name if seat else "") or member.name,
         state=state,
         why=why,
-        doing=beat.doing[:200] if beat else "",
+        doing=printable(beat.doing) if beat else "",
         at=seat.at if seat and seat.at >= 0 else None,
         step=beat.step if beat else None,
         loss=_finite(beat.loss) if beat else None,
         tokens_per_s=_finite(beat.tokens_per_s) if beat else None,
         up_bytes=beat.up_bytes if beat else None,
         down_bytes=beat.down_bytes if beat else None,
-        device=beat.device[:80] if beat else "",
+        device=printable(beat.device, 80) if beat else "",
         reachable=bool(seat and seat.connected and seat.address),
         rejected=rejected[-1] if rejected else None,
     )

@@ -1,0 +1,48 @@
+# make demo   a coordinator and four nodes on this machine, from start to model (about two minutes)
+# make test   everything it needs, then the suite (under 15 minutes on two cores)
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+VENV := .venv
+PYTHON ?= python3
+PIP := $(VENV)/bin/pip --disable-pip-version-check
+STAMP := $(VENV)/.installed
+export PYTHONDONTWRITEBYTECODE ?= 1
+
+.PHONY: help setup demo test test-all lint bench clean
+
+help: ## Show this list.
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP) ## Make .venv with the pinned dependencies and the shoal command.
+
+# The exact torch first, by itself: any other package that asks for "torch" is then content with it, while a
+# plain "torch" would bring gigabytes of CUDA packages.
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt "$$(grep -iE '^torch==' constraints.txt)"
+	$(PIP) install -q -c constraints.txt -e ".[dev]"
+	touch $@
+
+demo: setup ## Train a small GPT on four nodes, kill one, bring it back.
+	$(VENV)/bin/shoal demo
+
+lint: setup ## Linter, formatter, types and layers.
+	$(VENV)/bin/ruff check src tests examples
+	$(VENV)/bin/ruff format --check src tests examples
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+
+test: setup lint ## The suite; SHOAL_SEEDS=N for more simulated seeds.
+	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadgroup
+
+test-all: setup lint ## The suite and the long runs.
+	SHOAL_SEEDS=$${SHOAL_SEEDS:-5000} $(VENV)/bin/pytest -n 2 --dist loadgroup
+
+bench: setup ## Every benchmark that takes minutes at most.
+	$(VENV)/bin/shoal bench fold --json
+	$(VENV)/bin/shoal bench blob --json
+	$(VENV)/bin/shoal bench sim --json
+	$(VENV)/bin/shoal bench local --json
+
+clean: ## Remove what make made.
+	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

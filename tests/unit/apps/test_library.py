@@ -1,0 +1,143 @@
+"""An existing PyTorch loop in a run: the example, the handover, and optimisers without pickle."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import shoal
+from shoal.apps.library.loop import Handover, LoopTrainer
+from shoal.apps.library.optimizers import encode_optimizer, restore_optimizer
+from shoal.apps.logs_checking import verified_view
+from shoal.apps.logs_reading import find_log
+from shoal.base.errors import ShoalError
+from shoal.replica.state import initial_state, state_hash
+from shoal.training.flat import layout_of
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "own_loop.py"
+RECIPE = {
+    "name": "own",
+    "budget": {"rounds": 3},
+    "membership": {"heartbeat_s": 0.2, "lease_s": 3},
+    "strategy": {"preset": "local-sgd", "schedule": {"steps": 4}},
+}
+
+
+def _model() -> nn.Linear:
+    torch.manual_seed(1)
+    return nn.Linear(3, 1)
+
+
+def _flat(model: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()])
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer) -> float:
+    loss = (model(torch.ones(4, 3)) - 1).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return float(loss.detach())
+
+
+def test_the_example_runs_and_learns(tmp_path: Path) -> None:
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(tmp_path)}
+    result = subprocess.run(
+        [sys.executable, str(EXAMPLE)], env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "validation loss:" in result.stdout
+    assert not list(tmp_path.glob("shoal-*")), "it cleans up"
+
+
+def test_a_loop_trains_to_the_end_and_has_the_runs_model(tmp_path: Path) -> None:
+    model = _model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with shoal.coordinate(_model(), items=64, batch_size=4, recipe=RECIPE, home=tmp_path / "o") as run:
+        with shoal.join(run.ticket, model, optimizer, evaluate=lambda: 0.5, home=tmp_path / "n") as joined:
+            taken = []
+            for indices in joined:
+                taken.append(indices)
+                joined.report(_step(model, optimizer), tokens=7)
+            assert joined.ended == "3 rounds done"
+            assert joined.now is not None and joined.now.validation == 0.5
+        assert run.wait(30)
+    assert len(taken) == 12
+    final = verified_view(find_log(tmp_path / "o", None, "", node=False)).best_start()
+    assert state_hash(initial_state(layout_of(model), _flat(model), ())) == final.state
+    samples = np.concatenate(taken)
+    assert len(np.unique(samples)) == len(samples) == 48, "no sample twice in an epoch"
+
+
+def test_a_loop_may_leave_at_any_step(tmp_path: Path) -> None:
+    recipe = {**RECIPE, "budget": {"rounds": 100_000}}
+    model = _model()
+    optimizer = torch.optim.AdamW(model.parameters())
+    with shoal.coordinate(_model(), items=64, batch_size=4, recipe=recipe, home=tmp_path / "o") as run:
+        with shoal.join(run.ticket, model, optimizer, evaluate=lambda: 0.5, home=tmp_path / "n") as joined:
+            for number, _ in enumerate(joined):
+                joined.report(_step(model, optimizer))
+                if number == 9:
+                    break
+        assert joined.ended == "the program left"
+
+
+def test_failures_reach_the_loop(tmp_path: Path) -> None:
+    other = nn.Linear(5, 1)
+    optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+    with shoal.coordinate(_model(), items=64, batch_size=4, recipe=RECIPE, home=tmp_path / "o") as run:
+        with (
+            pytest.raises(ShoalError, match="SH-MODEL-01"),
+            shoal.join(run.ticket, other, optimizer, evaluate=lambda: 0.5, home=tmp_path / "n") as joined,
+        ):
+            list(joined)
+        model = _model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        with (
+            pytest.raises(ShoalError, match="SH-TRAIN-01"),
+            shoal.join(run.ticket, model, optimizer, evaluate=lambda: 0.5, home=tmp_path / "m") as joined,
+        ):
+            for _ in joined:
+                _step(model, optimizer)  # and no report
+
+
+def test_a_wrong_recipe_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ShoalError, match="SH-RECIPE"):
+        shoal.coordinate(_model(), items=64, batch_size=4, recipe={"budget": {}}, home=tmp_path)
+
+
+def test_parameters_become_views_and_the_optimiser_still_moves_them() -> None:
+    model = _model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    trainer = LoopTrainer(model, optimizer, lambda: 0.0, Handover(), batch_size=4, fragments=1)
+    before = trainer.params().clone()
+    _step(model, optimizer)
+    assert not torch.equal(trainer.params(), before)
+    trainer.load(before)
+    assert torch.equal(_flat(model), before)
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "SGD", "RMSprop", "Adagrad"])
+def test_an_optimisers_state_survives_as_bytes(kind: str) -> None:
+    models = [_model(), _model()]
+    one, two = (getattr(torch.optim, kind)(model.parameters(), lr=0.05) for model in models)
+    for _ in range(3):
+        _step(models[0], one)
+    models[1].load_state_dict(models[0].state_dict())
+    data = encode_optimizer(one)
+    restore_optimizer(two, data)
+    assert encode_optimizer(two) == data
+    assert _step(models[0], one) == _step(models[1], two)
+    assert torch.equal(models[0].weight, models[1].weight)
+    for bad in (b"", data[:-1], data[: len(data) // 2], b"\xff" * 40):
+        with pytest.raises(ShoalError, match="SH-DISK-02"):
+            restore_optimizer(two, bad)
+    with pytest.raises(ShoalError, match="SH-DISK-02"):
+        restore_optimizer(torch.optim.Adamax(models[1].parameters()), data)

@@ -1,0 +1,146 @@
+"""`shoal log show | verify | replay` on what a real run leaves behind, sound and damaged."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from shoal.apps.cli import app, find
+from shoal.base.errors import ShoalError
+
+from .runs_to_join import tiny_run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Homes of a coordinator and a node after a run of three rounds."""
+    folder = tmp_path_factory.mktemp("finished")
+    with tiny_run(folder) as (_, ticket):
+        options = ["--home", str(folder / "ann"), "--device", "cpu", "--name", "ann", "--yes"]
+        assert CliRunner().invoke(app, ["join", ticket, *options]).exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def copy(finished: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished, tmp_path / "copy"))
+
+
+def _log(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["log", *arguments])
+
+
+def _code(result: Any) -> str:
+    found = find(result.exception, ShoalError)
+    assert isinstance(found, ShoalError), result.output
+    return found.code
+
+
+def _homes(folder: Path) -> list[list[str]]:
+    return [["--home", str(folder / "coordinator")], ["--home", str(folder / "ann"), "--node"]]
+
+
+def test_show_is_for_people_and_for_tools(finished: Path) -> None:
+    for home in _homes(finished):
+        lines = _log("show", *home).output.splitlines()
+        assert "genesis" in lines[0] and "parameters" in lines[0]
+        assert any("seal" in line and "ann" in line for line in lines)
+        items = [json.loads(line) for line in _log("show", "--json", *home).output.splitlines()]
+        assert [item["position"] for item in items] == list(range(len(lines)))
+
+
+def test_a_sound_log_verifies_and_nothing_is_touched(finished: Path) -> None:
+    before = _fingerprint(finished)
+    heads = set()
+    for home in _homes(finished):
+        result = _log("verify", *home)
+        assert result.exit_code == 0, result.output
+        assert result.output.startswith("ok: ")
+        heads.add(result.output)
+        assert json.loads(_log("verify", "--json", *home).output)["entries"] > 5
+    assert len(heads) == 1, "the node's copy is the coordinator's log"
+    assert _fingerprint(finished) == before
+
+
+def test_replay_gives_the_attested_state(finished: Path) -> None:
+    states = set()
+    for home in _homes(finished):
+        result = _log("replay", *home)
+        assert result.exit_code == 0, result.output
+        last = result.output.splitlines()[-1]
+        assert last.startswith("state ") and last.endswith("matches the attested one")
+        states.add(last)
+        replayed = json.loads(_log("replay", "--json", *home).output)
+        assert (replayed["rounds"], replayed["begun_at"]) == (3, 0)
+    assert len(states) == 1
+
+
+def test_a_run_is_named_by_its_beginning(finished: Path) -> None:
+    home = _homes(finished)[0]
+    run = json.loads(_log("verify", "--json", *home).output)["run"]
+    assert _log("verify", run[:6], *home).exit_code == 0
+    assert _code(_log("verify", "zz", *home)) == "SH-API-02"
+    assert _code(_log("verify", "--home", str(finished / "nowhere"))) == "SH-LOG-04"
+
+
+def test_an_altered_entry_is_named(copy: Path) -> None:
+    store = copy / "coordinator" / "coordinator" / "store.sqlite"
+    with sqlite3.connect(store) as database:
+        (entry,) = database.execute("SELECT entry FROM shoal_entries WHERE position = 3").fetchone()
+        damaged = bytearray(entry)
+        damaged[len(damaged) // 2] ^= 1
+        database.execute("UPDATE shoal_entries SET entry = ? WHERE position = 3", (bytes(damaged),))
+    result = _log("verify", *_homes(copy)[0])
+    assert result.exit_code == 1
+    assert _code(result) == "SH-LOG-01"
+    assert "entry 3" in str(result.exception)
+
+
+def test_missing_and_swapped_entries_are_named(copy: Path) -> None:
+    store = copy / "coordinator" / "coordinator" / "store.sqlite"
+    with sqlite3.connect(store) as database:
+        rows = dict(database.execute("SELECT position, entry FROM shoal_entries WHERE position IN (4, 5)"))
+        for here, there in ((4, 5), (5, 4)):
+            database.execute("UPDATE shoal_entries SET entry = ? WHERE position = ?", (rows[there], here))
+    assert "entry 4" in str(_log("verify", *_homes(copy)[0]).exception)
+    with sqlite3.connect(store) as database:
+        database.execute("DELETE FROM shoal_entries WHERE position = 4")
+    missing = _log("verify", *_homes(copy)[0])
+    assert _code(missing) == "SH-LOG-01"
+    assert "entry 4" in str(missing.exception)
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.999])
+def test_a_flipped_byte_in_a_nodes_log_is_found_and_left_alone(copy: Path, place: float) -> None:
+    (path,) = (copy / "ann" / "node" / "runs").glob("*/logs/*.log")
+    data = bytearray(path.read_bytes())
+    data[int(len(data) * place)] ^= 0x10
+    path.write_bytes(data)
+    result = _log("verify", *_homes(copy)[1])
+    assert _code(result) == "SH-LOG-01"
+    assert "entry " in str(result.exception)
+    assert path.read_bytes() == bytes(data)
+
+
+def test_a_flipped_byte_in_a_blob_is_named(copy: Path) -> None:
+    for home, where in zip(_homes(copy), ("coordinator/coordinator", "ann/node"), strict=True):
+        path = max(copy.glob(f"{where}/runs/*/blobs/*"), key=lambda found: (found.stat().st_size, found.name))
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        result = _log("verify", *home)
+        assert _code(result) == "SH-BLOB-02"
+        assert path.name in str(result.exception)
+        assert path.exists(), "verify only looks"
+
+
+def _fingerprint(folder: Path) -> str:
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return hashlib.sha256(b"".join(str(path).encode() + path.read_bytes() for path in files)).hexdigest()
