@@ -15,6 +15,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from shoal import __version__
 from shoal.base.errors import ShoalError
 
 
@@ -84,9 +85,7 @@ def _shoal(
 ) -> None:
     """Train neural networks across whatever machines show up."""
     if version:
-        from importlib.metadata import version as installed
-
-        typer.echo(f"shoal {installed('shoal')}")
+        typer.echo(f"shoal {__version__}")
         raise typer.Exit()
 
 

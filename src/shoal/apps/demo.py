@@ -46,7 +46,7 @@ SETTINGS = (
     "data.context=64",
     "data.max_bytes=8000000",
     "inner.batch_size=8",
-    "strategy.schedule.steps=20",
+    "strategy.schedule.steps=10",
     "strategy.seal.deadline_s=20",
     f"membership.min_nodes={NODES}",
     "membership.heartbeat_s=0.5",
@@ -259,12 +259,12 @@ def _lines(
         f" x {facts.steps} steps)",
         f"  on the wire       {show_bytes(up)} up, {show_bytes(down)} down, by the nodes' own meters:"
         " data, updates to every peer, control",
-        f"  the crash         {facts.repeated} rounds lost; {facts.rounds} sealed, {facts.missed} of them without"
+        f"  the crash         {facts.repeated} rounds lost: {facts.rounds} sealed, {facts.missed} of them without"
         f" {VICTIM} while it was away",
         f"                    longest wait for a seal {facts.slowest_s:.1f} s",
         f"  the log           {entries} signed entries hold; {replayed.rounds} rounds replayed from the beginning"
         f" give the state",
-        f"                    {replayed.state[:32]}..., which {replayed.attested} attested",
+        f"                    {replayed.state[:32]}..., which {replayed.attested} nodes attested",
     ]
 
 

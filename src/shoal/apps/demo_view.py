@@ -21,6 +21,7 @@ from shoal.apps.node_status import show_count
 from shoal.base.units import show_bytes, show_duration
 
 PLAIN_EVERY_S = 5.0
+BAR = 60
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"in": "green", "next": "cyan", "behind": "yellow", "silent": "red", "gone": "red"}
 
@@ -107,10 +108,11 @@ class View:
         head.append(f"   {_losses(status)}   {_speed(status)}   {status['waiting_for']}")
         curve = Text(f"validation {_sparkline(_validations(status))}", style="magenta")
         done = min(1.0, elapsed_s / self._budget_s)
-        bar = Text("━" * int(60 * done), style="green") + Text("━" * (60 - int(60 * done)), style="dim")
-        clock = Text(f"  {show_duration(elapsed_s)} of {show_duration(self._budget_s)}")
+        full = int(BAR * done)
+        clock = f"  {show_duration(elapsed_s)} of {show_duration(self._budget_s)}"
+        bar = Text.assemble(("━" * full, "green"), ("━" * (BAR - full), "bright_black"), clock)
         events = [Text(line, style="yellow") for line in self._events]
-        body = Group(head, curve, self._table(status), *events, bar + clock)
+        body = Group(head, curve, self._table(status), *events, bar)
         return Panel(
             body, title=f"shoal demo: {status['name']}, {show_count(status['parameters'])} parameters"
         )
@@ -126,7 +128,7 @@ class View:
                 node["name"],
                 Text(_standing(node), style=_COLOURS[node["state"]]),
                 node["doing"] if inside else node["why"],
-                f"{node['loss']:.3f}" if node["loss"] else "-",
+                f"{node['loss']:.3f}" if inside and node["loss"] else "-",
                 show_count(int(node["tokens_per_s"] or 0)) if inside else "-",
                 show_bytes(up),
                 show_bytes(down),

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import psutil
 
+from shoal import __version__
 from shoal.apps.home import Home
 from shoal.base.errors import ShoalError
 from shoal.base.units import show_bytes
@@ -168,7 +169,7 @@ def check_python() -> Check:
 
 def check_torch() -> Check:
     version = importlib.metadata.version("torch")
-    found = f"torch {version}, shoal {importlib.metadata.version('shoal')}"
+    found = f"torch {version}, shoal {__version__}"
     numbers = tuple(int(part) for part in version.partition("+")[0].split(".")[:2])
     if numbers < OLDEST_TORCH:
         return Check(name="torch", verdict="warn", found=found, remedy="pip install -U torch")

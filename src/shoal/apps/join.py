@@ -9,6 +9,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -67,6 +68,7 @@ def join(
         allow_code=allow_code,
     )
     torch_device = prepare_device(volunteer)
+    volunteer = replace(volunteer, device=str(torch_device))
     screen = Screen(volunteer, torch_device, invitation.run, ask=not yes and sys.stdin.isatty())
     trainer = torch_trainer(torch_device, allow_code=allow_code)
     print(f"connecting to {', '.join(invitation.addresses)}", flush=True)

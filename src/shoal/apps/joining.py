@@ -10,10 +10,12 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO
 
 import torch
 
@@ -28,6 +30,7 @@ from shoal.strategy.recipe import Recipe
 from shoal.training.device import pick_device
 from shoal.training.spec import OwnInnerSpec, OwnModelSpec
 from shoal.training.trainer import TorchTrainer, Trainer
+from shoal.wire.identity import Identity
 from shoal.wire.ticket import Ticket
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.host import RealHost
@@ -82,7 +85,23 @@ async def take_part(
         agreed.result()  # Cancelled if the volunteer leaves first, and then so is this work.
         return make_trainer(recipe, genesis, read)
 
-    host = RealHost(
+    with _alone(volunteer.folder / "runs" / ticket.run):
+        async with _host(volunteer, identity) as host:
+            options = NodeOptions(
+                may_train=IdleWatch().reason if volunteer.when_idle else lambda: "",
+                traffic=lambda: _up_and_down(host),
+                device=volunteer.device,
+            )
+            invitation = Invitation.from_ticket(ticket, volunteer.name)
+            service = NodeService(host, identity, invitation, make_when_agreed, options)
+            try:
+                return await _accompany(service, host, agree, watch, agreed, heed_signals)
+            finally:
+                agreed.cancel()  # A thread may be waiting for the answer.
+
+
+def _host(volunteer: Volunteer, identity: Identity) -> RealHost:
+    return RealHost(
         identity,
         FileDisk(volunteer.folder),
         bind=volunteer.bind,
@@ -90,18 +109,6 @@ async def take_part(
         advertise=volunteer.advertise,
         limits=volunteer.limits,
     )
-    async with host:
-        options = NodeOptions(
-            may_train=IdleWatch().reason if volunteer.when_idle else lambda: "",
-            traffic=lambda: _up_and_down(host),
-            device=volunteer.device,
-        )
-        invitation = Invitation.from_ticket(ticket, volunteer.name)
-        service = NodeService(host, identity, invitation, make_when_agreed, options)
-        try:
-            return await _accompany(service, host, agree, watch, agreed, heed_signals)
-        finally:
-            agreed.cancel()  # A thread may be waiting for the answer.
 
 
 async def _accompany(
@@ -177,6 +184,33 @@ def _leaving_on_signals(
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Be the only process that is this node in this run. Raises SH-RUN-01 if another one is."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / "lock", "wb") as file:
+        if not _locked(file):
+            raise ShoalError(
+                "SH-RUN-01",
+                f"another process takes part in this run from {folder.parent.parent}",
+                "stop that one, or give this one a --home of its own",
+            )
+        yield
+
+
+def _locked(file: BinaryIO) -> bool:
+    """Hold the file until it is closed or this process ends, however that comes."""
+    if sys.platform == "win32":  # It has no such locks; two processes of one node are the volunteer's care.
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _up_and_down(host: RealHost) -> tuple[int, int]:

@@ -109,7 +109,7 @@ def _of_coordinator(folder: Path, url: str, prefix: str) -> FoundLog:
     store = SqlLogStore(url, create=False)
     try:
         complaints = tuple(store.integrity())
-        run = _pick(store.runs(), prefix, store.name)
+        run = _pick_sound(store.runs(), prefix, store.name, complaints)
         entries, error = _read_all(store.read(run))
         kept = {} if error else store.kept(run, "")
     finally:
@@ -171,6 +171,18 @@ def _blobs(folder: Path, run: RunId) -> BlobStore:
 
 def _pass(point: str) -> None:
     return None
+
+
+def _pick_sound(runs: list[RunId], prefix: str, where: str, complaints: tuple[str, ...]) -> RunId:
+    """The run, unless the store is damaged in a way that makes another run of a part of it."""
+    try:
+        return _pick(runs, prefix, where)
+    except ShoalError:
+        if not complaints:
+            raise
+        raise ShoalError(
+            "SH-LOG-01", f"the store {where} is damaged: {complaints[0]}", "restore it from a copy"
+        ) from None
 
 
 def _pick(runs: list[RunId], prefix: str, where: str) -> RunId:

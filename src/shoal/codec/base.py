@@ -56,7 +56,7 @@ def check_encodable(values: torch.Tensor) -> torch.Tensor:
 
 def tensor_bytes(tensor: torch.Tensor) -> bytes:
     """The tensor's memory as bytes."""
-    return tensor.contiguous().numpy().tobytes()
+    return tensor.contiguous().view(torch.uint8).numpy().tobytes()
 
 
 def tensor_view(payload: memoryview, dtype: torch.dtype) -> torch.Tensor:

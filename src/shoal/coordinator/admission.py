@@ -37,9 +37,10 @@ def judge(
     run: RunId,
     coordinator: NodeId,
     tokens: tuple[JoinToken, ...],
+    is_member: bool,
     wall_ms: int,
 ) -> Refuse | None:
-    """Why this node may not join, or None."""
+    """Why this node may not join, or None. A member proves itself by its key, whatever became of its token."""
     if hello.protocol != PROTOCOL:
         return Refuse(
             code="SH-JOIN-06",
@@ -55,7 +56,7 @@ def judge(
         )
     if hello.run != run:
         return wrong_run(hello.run)
-    return _judge_token(hello.token, tokens, wall_ms)
+    return None if is_member else _judge_token(hello.token, tokens, wall_ms)
 
 
 def wrong_run(run: RunId) -> Refuse:

@@ -128,6 +128,12 @@ class CoordinatorService:
                 f"run {run[:12]}: {what}",
                 "restore the store from a copy; `shoal log verify` shows where it breaks",
             )
+        if view.genesis.coordinator != self.identity.public:
+            raise ShoalError(
+                "SH-KEY-02",
+                f"run {run[:12]} was founded under another coordinator's key",
+                "start the coordinator with the home (and key file) that founded the run",
+            )
         kept = await self.host.work(lambda: self.store.kept(run, CLAIM_PREFIX))
         tokens = await self.host.work(lambda: self.store.kept(run, TOKEN_PREFIX))
         blobs = self.blob_store(run)
@@ -229,6 +235,7 @@ class CoordinatorService:
             run=hello.run,
             coordinator=self.identity.node,
             tokens=run.tokens,
+            is_member=node_of(hello) in run.machine.view.members,
             wall_ms=self.host.clock.wall_ms(),
         )
 

@@ -48,7 +48,7 @@ def state_hash(state: State) -> str:
     return root.hexdigest()
 
 
-class _Header(msgspec.Struct, frozen=True):
+class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     numel: int
     slots: list[str]
 

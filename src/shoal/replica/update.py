@@ -15,7 +15,8 @@ _MAGIC = b"shoal-update-1\n"
 _MAX_HEADER_BYTES = 1 << 20
 
 
-class _Header(msgspec.Struct, frozen=True, array_like=True):
+# Unknown fields are refused: skipping a deeply nested one would depend on how deep this machine's stack is.
+class _Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     parts: list[tuple[int, int]]
     """(fragment index, payload bytes), in order."""
 

@@ -2,7 +2,8 @@
 
 In flow facts decided by the coordinator; out flow immutable values. Invariant: the format already carries
 fragments, terms and digests, so that streaming, failover and digest folding change no struct here; a field
-may be added with a default, none may change its meaning.
+may be added with a default, none may change its meaning. What a node signs has no unknown fields: skipping a
+deeply nested one would succeed or fail by the depth of the reader's stack, and readers must agree.
 """
 
 from __future__ import annotations
@@ -15,28 +16,28 @@ from shoal.data.manifest import Manifest
 from shoal.wire.signed import Signed
 
 
-class Head(msgspec.Struct, frozen=True):
+class Head(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A place in the log: everything up to and including this entry."""
 
     position: int
     hash: str
 
 
-class DataRange(msgspec.Struct, frozen=True):
+class DataRange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Sample counters [start, start + count), see `data.assignment`."""
 
     start: int
     count: int
 
 
-class MergeTaken(msgspec.Struct, frozen=True):
+class MergeTaken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A new global version that entered the local model in mid-training: its seal, and the local step."""
 
     position: int
     step: int
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A node's word on one update, signed. The blob is durable and pushed before the claim leaves."""
 
     run: RunId
@@ -62,7 +63,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     loss: float
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A seeder's promise that it holds a blob durably and serves it."""
 
     run: RunId
@@ -70,7 +71,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     blob: BlobId
 
 
-class Attestation(msgspec.Struct, frozen=True, kw_only=True):
+class Attestation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A node's word on the state it has after a transition."""
 
     run: RunId

@@ -41,7 +41,8 @@ class FileLogStore:
                 "another process writes this log; stop one of them",
             )
         path, record = _path(run), _HEADER.pack(len(entry), _checksum(entry)) + entry
-        self._disk.append(path, record)
+        # Not an append: what an earlier attempt left on a full disk, which nobody was told about, is overwritten.
+        self._disk.write_at(path, offsets[-1], record)
         self._reached("log.before-sync")
         self._disk.sync(path)
         if position == 0:
@@ -55,7 +56,7 @@ class FileLogStore:
     def read(self, run: RunId, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         offsets = self._scan(run)
         last = len(offsets) - 1 if stop is None else min(stop, len(offsets) - 1)
-        for position in range(start, last):
+        for position in range(max(0, start), last):
             record = self._disk.read(_path(run), offsets[position], offsets[position + 1])
             yield record[_HEADER.size :]
 
@@ -75,7 +76,9 @@ class FileLogStore:
         return {name: self._disk.read(f"{folder}/{name}") for name in names}
 
     def drop(self, run: RunId, key: str) -> None:
-        self._disk.remove(f"kept-{run}/{key}")
+        if self._disk.size(f"kept-{run}/{key}") is not None:
+            self._disk.remove(f"kept-{run}/{key}")
+            self._disk.sync_folder(f"kept-{run}")
 
     def _scan(self, run: RunId) -> list[int]:
         """Offsets of the records, with the end; read once, then kept."""
@@ -94,14 +97,13 @@ class FileLogStore:
     def _cut_tail(self, run: RunId, data: bytes, offsets: list[int]) -> None:
         """Cut a torn last record; raise if what follows it shows that it was not the last."""
         start = offsets[-1]
-        if start + _HEADER.size <= len(data):
-            length, _ = _HEADER.unpack_from(data, start)
-            if start + _HEADER.size + length < len(data) and _record_end(data, start + _HEADER.size + length):
-                raise ShoalError(
-                    "SH-LOG-01",
-                    f"entry {len(offsets) - 1} of run {run} is damaged on disk",
-                    "move the run's log file away and join again: the log will be fetched anew",
-                )
+        # The damage may be in the length itself, so a sound record is looked for at every later byte.
+        if any(_record_end(data, later) for later in range(start + 1, len(data) - _HEADER.size + 1)):
+            raise ShoalError(
+                "SH-LOG-01",
+                f"entry {len(offsets) - 1} of run {run} is damaged on disk",
+                "move the run's log file away and join again: the log will be fetched anew",
+            )
         self._disk.truncate(_path(run), start)
         self._disk.sync(_path(run))
 

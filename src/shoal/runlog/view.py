@@ -222,20 +222,25 @@ class RunView:
         _require(
             bool(plan.fragments) and all(f in fragments for f in plan.fragments), "plans unknown fragments"
         )
+        _require(len(set(plan.fragments)) == len(plan.fragments), "plans one fragment twice")
         names = [assignment.node for assignment in plan.members]
         _require(len(set(names)) == len(names), "assigns one member twice")
         start = self.next_counter
         for assignment in plan.members:
             _require(assignment.node in self.members, f"assigns work to {assignment.node}, not a member")
+            whole = assignment.batch > 0 and assignment.steps > 0 and assignment.spare >= 0
+            _require(whole, f"assigns {assignment.node} less than one step")
             span = assignment.batch * (assignment.steps + assignment.spare)
             _require(
-                assignment.data.start >= start and assignment.data.count == span and span > 0,
+                assignment.data.start >= start and assignment.data.count == span,
                 f"assigns {assignment.node} samples that overlap others'",
             )
             start = assignment.data.start + assignment.data.count
 
     def _check_seal(self, seal: Seal) -> None:
-        _require(self.plan is not None, "seals a round that was not planned")
+        if self.plan is None:
+            raise BadEntry("seals a round that was not planned")
+        _require(seal.fragments == self.plan.fragments, "seals other fragments than were planned")
         _require(seal.round == self.round, f"seals round {seal.round} where {self.round} is next")
         _require(bool(seal.accepted), "seals no update")
         nodes = [self.open_accepted(item).claim.node for item in seal.accepted]
@@ -270,6 +275,7 @@ class RunView:
         wanted = tuple((f, self.versions[f]) for f in self.plan.fragments) if self.plan else ()
         _require(claim.base == wanted, f"{who} from base {claim.base}, not {wanted}")
         _require(claim.steps > 0 and claim.samples > 0 and claim.size_bytes > 0, f"{who} without work")
+        _require(claim.tokens >= 0, f"{who} of {claim.tokens} tokens")
         counted = sum(part.count for part in claim.data)
         _require(claim.samples == counted, f"{who} of {claim.samples} samples on {counted} counters")
         _require(

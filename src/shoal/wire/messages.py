@@ -195,10 +195,13 @@ def decode(frame: bytes) -> Message:
             "SH-WIRE-01", f"a frame of {len(frame)} bytes, over {MAX_FRAME_BYTES}", "check the peer's version"
         )
     try:
-        return _decoder.decode(frame).message
+        decoded = _decoder.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _check_version(frame)
         raise ShoalError("SH-WIRE-01", f"a garbled frame: {error}", "check the peer's version") from None
+    if decoded.protocol != PROTOCOL:
+        raise version_error(decoded.protocol)
+    return decoded.message
 
 
 def _check_version(frame: bytes) -> None:

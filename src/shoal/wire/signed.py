@@ -18,7 +18,7 @@ _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[type, msgspec.msgpack.Decoder[object]] = {}
 
 
-class Signed(msgspec.Struct, frozen=True, array_like=True):
+class Signed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`payload` is a MessagePack struct; whose signature it is, the payload or its context says."""
 
     payload: bytes

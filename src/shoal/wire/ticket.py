@@ -35,7 +35,7 @@ def read_ticket(text: str) -> Ticket:
     try:
         raw = base64.urlsafe_b64decode(body + "=" * (-len(body) % 4))
         return msgspec.msgpack.decode(raw, type=Ticket)
-    except (binascii.Error, ValueError, msgspec.DecodeError):
+    except (binascii.Error, ValueError, msgspec.DecodeError, RecursionError):
         raise _unreadable("it is damaged or cut short") from None
 
 

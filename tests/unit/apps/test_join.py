@@ -102,6 +102,7 @@ def test_a_signal_leaves_cleanly_and_the_same_command_resumes(tmp_path: Path) ->
             for line in node.stdout:
                 if line.startswith("round ") and not line.startswith("round 0"):
                     break
+            assert _error(_join(ticket, tmp_path / "bo")).code == "SH-RUN-01", "one node, one process"
             node.send_signal(signal.SIGINT)
             rest = node.stdout.read()
             assert node.wait(60) == 0

@@ -119,7 +119,7 @@ def make_claim(view: RunView, node: Identity, **changes: Any) -> Claim:
     return msgspec.structs.replace(claim, **changes)
 
 
-def make_receipt(holder: Identity, blob: BlobId, **changes: Any) -> Signed:
+def make_receipt(holder: Identity, blob: BlobId, /, **changes: Any) -> Signed:
     receipt = Receipt(run=RUN, holder=holder.node, blob=blob)
     return sign(holder, msgspec.structs.replace(receipt, **changes))
 
@@ -129,7 +129,9 @@ def make_offer(view: RunView, node: Identity, holder: Identity = COORDINATOR, **
     return Offer(claim=sign(node, claim), receipts=(make_receipt(holder, claim.blob),))
 
 
-def make_attestation(view: RunView, node: Identity, at: int, state: str, **changes: Any) -> Signed:
+def make_attestation(
+    view: RunView, node: Identity, at: int, state: str, /, **changes: Any
+) -> Signed:
     word = Attestation(run=view.run, node=node.node, at=head_of(view, at), state=state)
     return sign(node, msgspec.structs.replace(word, **changes))
 

@@ -9,4 +9,6 @@ One line per file:
   problems  errors -> application/problem+json
   guard     bearer token and bounded bodies
   app       the routes
+  server    the HTTP server inside the coordinator's event loop
+  client    the API from the other side
 """

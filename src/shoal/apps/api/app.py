@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
-from importlib.metadata import version
 from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from shoal import __version__
 from shoal.apps.api.desk import Desk
 from shoal.apps.api.guard import BoundedBodies, require_token, require_token_or_loopback
 from shoal.apps.api.metrics import exposition
@@ -58,7 +58,7 @@ def make_app(desk: Desk, token: str) -> FastAPI:
     """The API over one coordinator, guarded by `token`."""
     app = FastAPI(
         title="Shoal coordinator",
-        version=version("shoal"),
+        version=__version__,
         description="Runs, their state, their log. Training traffic never passes here.",
         responses={"4XX": _problems, "5XX": _problems},
     )
@@ -80,7 +80,7 @@ def _open_routes(desk: Desk, token: str) -> APIRouter:
         return Health(
             ok=service.ready.is_set(),
             coordinator=service.identity.node,
-            version=version("shoal"),
+            version=__version__,
             runs=len(service.runs),
         )
 
