@@ -56,7 +56,7 @@ class Fleet:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.control_port = free_port()
+        self.control_port, self.blob_port = free_port(), free_port()
         self.run = RunId("")
         self.ticket = ""
         self.coordinator: Child | None = None
@@ -96,7 +96,9 @@ class Fleet:
         self._start_coordinator(recipe, failpoint)
         assert self.coordinator is not None
         child, before = self.coordinator, self._ready_lines
-        eventually(lambda: self._count_ready() > before or not child.alive, START_S, "the coordinator's ready")
+        eventually(
+            lambda: self._count_ready() > before or not child.alive, START_S, "the coordinator's ready"
+        )
         assert self._count_ready() > before, f"the coordinator did not start\n{self.logs()}"
         lines = child.out.read_text().splitlines()
         address = [line.split()[1] for line in lines if line.startswith("  api ")][-1]
@@ -111,8 +113,8 @@ class Fleet:
         return child
 
     def _start_coordinator(self, recipe: dict[str, Any] | None, failpoint: str) -> None:
-        arguments = ["serve", "--home", str(self.home), "--port", "0", "--blob-port", "0"]
-        arguments += ["--control-port", str(self.control_port)]
+        arguments = ["serve", "--home", str(self.home), "--port", "0"]
+        arguments += ["--control-port", str(self.control_port), "--blob-port", str(self.blob_port)]
         if recipe is not None:
             path = self.folder / "recipe.yaml"
             path.write_text(json.dumps(recipe))  # JSON is YAML.
@@ -141,7 +143,7 @@ class Fleet:
     def node_id(self, name: str) -> NodeId:
         """Who a node is, by its key file; waits for the file."""
         key = self.home_of(name) / "node" / "key"
-        text = eventually(lambda: key.read_text().strip() if key.exists() else "", START_S, f"{name}'s key")
+        text = self.until(lambda: key.read_text().strip() if key.exists() else "", START_S, f"{name}'s key")
         return Identity(bytes.fromhex(text)).node
 
     # --- what the coordinator says -------------------------------------------------------------------------
@@ -169,6 +171,9 @@ class Fleet:
             if not items:
                 return found
             found += [read_link(base64.b64decode(item["encoded"])) for item in items]
+
+    def coordinator_id(self) -> NodeId:
+        return NodeId(self.status()["coordinator"])
 
     def length(self) -> int:
         return int(self.status()["head"]) + 1

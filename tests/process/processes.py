@@ -103,7 +103,9 @@ class Child:
         return f"{self.out.read_text()}\n{self.err.read_text()}"
 
 
-def run_shoal(arguments: list[str], environment: dict[str, str] | None = None, within_s: float = 60.0) -> Ended:
+def run_shoal(
+    arguments: list[str], environment: dict[str, str] | None = None, within_s: float = 60.0
+) -> Ended:
     """A command that ends by itself."""
     done = subprocess.run(
         [sys.executable, "-m", "shoal.apps.cli", *arguments],

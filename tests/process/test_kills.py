@@ -14,11 +14,15 @@ import pytest
 from shoal.runlog.chain import Link
 from shoal.runlog.entries import Seal
 
-from .fleet import START_S, Fleet, accepted_nodes, tiny, with_deadline
+from .fleet import START_S, Fleet, tiny, with_deadline
 from .processes import Child
 from .referee import check_log, check_settled, claim_in, end_run, kept_claims, outbox, settled, stored_log
 
-PATIENT = tiny(strategy=with_deadline(60.0), membership={"lease_s": 60.0, "reconnect_s": 60.0})
+PATIENT = tiny(
+    strategy=with_deadline(60.0),
+    membership={"lease_s": 60.0, "reconnect_s": 60.0},
+    storage={"snapshot_every": 2},
+)
 
 # A claim is two atomic writes: the local state, then the outbox. So an odd count dies in the first of the two.
 # All counts lie beyond the first two claims after a start.
@@ -46,8 +50,8 @@ COORDINATOR_POINTS = [
     "coordinator.after-append:18",
     "coordinator.after-keep:5",
     "coordinator.after-keep:6",
-    "blob.before-sync:1",
-    "blob.after-rename:1",
+    "blob.before-sync:6",
+    "blob.after-rename:6",
 ]
 
 
@@ -133,7 +137,7 @@ def test_a_killed_coordinator_keeps_its_word(two: Fleet, coordinator: Relay, poi
 
     coordinator.start_again(point)
     # From its store, not its API: it may be dead again by now.
-    two.until(lambda: _went_on(stored_log(two, len(before)), two), START_S, "a seal with everybody's work")
+    two.until(lambda: _sealed(stored_log(two, len(before))), START_S, f"a seal after {len(before)}")
 
     links = stored_log(two)
     assert [link.hash for link in links[: len(before)]] == [link.hash for link in before]
@@ -141,14 +145,12 @@ def test_a_killed_coordinator_keeps_its_word(two: Fleet, coordinator: Relay, poi
     check_settled(links, promised)
 
 
-def _went_on(news: list[Link], fleet: Fleet) -> bool:
-    seals = [link for link in news if isinstance(link.entry.body, Seal)]
-    nodes = {node for link in seals for node in accepted_nodes(link)}
-    return {fleet.node_id(name) for name in fleet.nodes} <= nodes
+def _sealed(links: list[Link]) -> bool:
+    return any(isinstance(link.entry.body, Seal) for link in links)
 
 
 def test_the_whole_of_it_verifies_and_replays(two: Fleet) -> None:
     if two.coordinator is None or not two.coordinator.alive:
         two.serve()
     links = end_run(two)
-    assert len(links) > 50
+    assert {link.entry.term for link in links} > {1}  # Every start of a coordinator had a term of its own.

@@ -86,9 +86,9 @@ def test_only_the_proportion_of_weights_counts(case: tuple[list[list[float]], li
 @given(st.lists(VALUES, min_size=1, max_size=20), st.integers(1, 12))
 def test_the_mean_of_identical_updates_is_that_update(update: list[float], count: int) -> None:
     mean = np.array(mean_of([update] * count, [3] * count))
-    assert np.allclose(mean, np.array(update, "<f4"), rtol=count * 2.0**-23, atol=1e-37)
-    if count in (1, 2, 4, 8):
-        assert np.allclose(mean, np.array(update, "<f4"), rtol=0, atol=1e-44)
+    assert np.allclose(mean, np.array(update, "<f4"), rtol=count * 2.0**-23, atol=1e-43)
+    if count in (1, 2):
+        assert np.allclose(mean, np.array(update, "<f4"), rtol=0, atol=1e-43)
 
 
 @modest

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 NODES = 4
 VICTIM = "node-3"
 LOOK_EVERY_S = 0.5
-START_S, OVER_S = 90.0, 60.0
+START_S, OVER_S, END_S = 90.0, 60.0, 20.0
 AWAY_S = 5.0
 """How long the killed node stays away."""
 
@@ -46,7 +46,7 @@ SETTINGS = (
     "data.context=64",
     "data.max_bytes=8000000",
     "inner.batch_size=8",
-    "strategy.schedule.steps=10",
+    "strategy.schedule.steps=15",
     "strategy.seal.deadline_s=20",
     f"membership.min_nodes={NODES}",
     "membership.heartbeat_s=0.5",
@@ -207,7 +207,7 @@ def _check_alive(family: Family, nodes: dict[str, Child], victim_too: bool) -> N
 
 def _await_end(family: Family, node: Child) -> None:
     """A node ends by itself once the final state is saved."""
-    family.await_line(node, lambda line: line.startswith("ended:"), START_S)
+    family.await_line(node, lambda line: line.startswith("ended:"), END_S)
 
 
 # --- the summary -------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class Facts:
     parameters: int
     update_bytes: int
     missed: int
-    """Rounds sealed without the node that was killed, between its first update and its last."""
+    """Rounds sealed without the node that was killed, since its first update."""
     repeated: int
     """Plans that had to be made again."""
     slowest_s: float
@@ -85,11 +85,7 @@ def facts_of(finished: Finished, victim: str) -> Facts:
     claims = [update.claim for step in view.path for update in step.updates]
     node = next((member.node for member in view.members.values() if member.name == victim), NodeId(""))
     took_part = [node in {update.claim.node for update in step.updates} for step in view.path]
-    inside = (
-        took_part[took_part.index(True) : len(took_part) - took_part[::-1].index(True)]
-        if any(took_part)
-        else []
-    )
+    since_first = took_part[took_part.index(True) :] if any(took_part) else []
     times = _seal_times_ms(finished)
     return Facts(
         rounds=view.steps_done,
@@ -97,7 +93,7 @@ def facts_of(finished: Finished, victim: str) -> Facts:
         tokens=sum(claim.tokens for claim in claims),
         parameters=finished.genesis.layout.numel,
         update_bytes=sum(claim.size_bytes for claim in claims),
-        missed=inside.count(False),
+        missed=since_first.count(False),
         repeated=_repeated_plans(finished),
         slowest_s=max((b - a for a, b in itertools.pairwise(times)), default=0) / 1000,
     )

@@ -20,6 +20,7 @@ RunName = Annotated[
 HomeOption = Annotated[Path | None, typer.Option("--home", help="Where things live (default ~/.shoal).")]
 StoreOption = Annotated[str | None, typer.Option("--store", help="sqlite:///PATH or postgresql://...")]
 NodeOption = Annotated[bool, typer.Option("--node", help="A node's copy instead of the coordinator's.")]
+FileOption = Annotated[Path | None, typer.Option("--file", help="A node's log file, .../logs/RUN.log.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="For tools.")]
 
 
@@ -29,12 +30,13 @@ def show(
     home: HomeOption = None,
     store: StoreOption = None,
     node: NodeOption = False,
+    file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """The entries, one line each."""
     from shoal.apps.logs_reading import find_log, lines_of
 
-    log = find_log(home, store, run, node=node)
+    log = find_log(home, store, run, node=node, file=file)
     for line in lines_of(log.entries):
         print(json.dumps(line.fields) if as_json else str(line))
 
@@ -45,13 +47,14 @@ def verify(
     home: HomeOption = None,
     store: StoreOption = None,
     node: NodeOption = False,
+    file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check the store, every entry's hash, signatures and rules, and the stored blobs."""
     from shoal.apps.logs_checking import verify_run
     from shoal.apps.logs_reading import find_log
 
-    found = verify_run(find_log(home, store, run, node=node))
+    found = verify_run(find_log(home, store, run, node=node, file=file))
     summary = {"run": found.run, "entries": found.entries, "head": found.head, "blobs": found.blobs}
     _say(summary, f"ok: {found.entries} entries, head {found.head}", as_json)
 
@@ -62,6 +65,7 @@ def replay(
     home: HomeOption = None,
     store: StoreOption = None,
     node: NodeOption = False,
+    file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Rebuild the model from the log and compare it with what the nodes attested."""
@@ -73,7 +77,7 @@ def replay(
             words = f"{progress.attested} attested" if progress.attested else "nobody attested it"
             print(f"round {progress.round}  position {progress.position}  {progress.state[:16]}  {words}")
 
-    found = replay_run(find_log(home, store, run, node=node), on_step)
+    found = replay_run(find_log(home, store, run, node=node, file=file), on_step)
     if not as_json:
         print(f"folded {found.rounds} rounds from position {found.begun_at}")
     summary = {

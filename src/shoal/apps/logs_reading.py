@@ -7,7 +7,7 @@ blobs, or lines. Invariant: what is read is never mended: a torn or damaged tail
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +48,6 @@ class FoundLog:
     run: RunId
     entries: list[bytes]
     blobs: BlobStore
-    kept: dict[str, bytes]
     complaints: tuple[str, ...]
     """What the store itself finds wrong, the first of it first."""
     complete: bool
@@ -97,8 +96,15 @@ class Untouched:
         raise AssertionError(f"a reader removed {path}")
 
 
-def find_log(home: Path | None, store: str | None, run: str, *, node: bool) -> FoundLog:
-    """The log of the run whose id begins with `run`. Raises SH-API-02, SH-LOG-01 or SH-LOG-04."""
+def find_log(
+    home: Path | None, store: str | None, run: str, *, node: bool, file: Path | None = None
+) -> FoundLog:
+    """The log of the run whose id begins with `run`, in a home, a store or a node's log file.
+
+    Raises SH-API-02, SH-LOG-01 or SH-LOG-04.
+    """
+    if file is not None:
+        return _of_file(file.absolute())
     where = find_home(home)
     if node:
         return _of_node(where.node, run)
@@ -111,14 +117,13 @@ def _of_coordinator(folder: Path, url: str, prefix: str) -> FoundLog:
         complaints = tuple(store.integrity())
         run = _pick_sound(store.runs(), prefix, store.name, complaints)
         entries, error = _read_all(store.read(run))
-        kept = {} if error else store.kept(run, "")
+        error = error or _complaint(lambda: store.kept(run, ""))
     finally:
         store.close()
     return FoundLog(
         run=run,
         entries=entries,
-        blobs=_blobs(folder, run),
-        kept=kept,
+        blobs=BlobStore(Untouched(SubDisk(_disk(folder), f"runs/{run}")), _pass),
         complaints=(*((error.cause,) if error else ()), *complaints),
         complete=True,
     )
@@ -128,9 +133,19 @@ def _of_node(folder: Path, prefix: str) -> FoundLog:
     kept = folder / "runs"
     names = sorted(path.name for path in kept.iterdir()) if kept.is_dir() else []
     run = _pick([RunId(name) for name in names], prefix, str(folder))
-    disk = Untouched(SubDisk(_disk(folder), f"runs/{run}"))
-    log = FileLogStore(disk, _pass)
-    entries, error = _read_all(log.read(run))
+    return _of_folder(kept / run, run)
+
+
+def _of_file(path: Path) -> FoundLog:
+    """A node's log file, RUN/logs/RUN.log, with the blobs beside it."""
+    if path.suffix != ".log" or path.parent.name != "logs" or not path.is_file():
+        raise ShoalError("SH-LOG-04", f"{path} is not a log file", "name a file .../logs/RUN.log")
+    return _of_folder(path.parent.parent, RunId(path.stem))
+
+
+def _of_folder(folder: Path, run: RunId) -> FoundLog:
+    disk = Untouched(_disk(folder))
+    entries, error = _read_all(FileLogStore(disk, _pass).read(run))
     complaints = [error.cause] if error else []
     for path, size in disk.cuts.items():
         rest = (disk.size(path) or 0) - size
@@ -141,8 +156,7 @@ def _of_node(folder: Path, prefix: str) -> FoundLog:
     return FoundLog(
         run=run,
         entries=entries,
-        blobs=_blobs(folder, run),
-        kept={},
+        blobs=BlobStore(disk, _pass),
         complaints=tuple(complaints),
         complete=False,
     )
@@ -159,14 +173,18 @@ def _read_all(entries: Iterator[bytes]) -> tuple[list[bytes], ShoalError | None]
     return read, None
 
 
+def _complaint(look: Callable[[], object]) -> ShoalError | None:
+    try:
+        look()
+    except ShoalError as error:
+        return error
+    return None
+
+
 def _disk(folder: Path) -> Disk:
     if not folder.is_dir():
         raise ShoalError("SH-LOG-04", f"there is no folder {folder}", "check --home")
     return FileDisk(folder)
-
-
-def _blobs(folder: Path, run: RunId) -> BlobStore:
-    return BlobStore(Untouched(SubDisk(_disk(folder), f"runs/{run}")), _pass)
 
 
 def _pass(point: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from shoal.base.errors import ShoalError
 from shoal.codec.base import CHUNK, check_encodable, tensor_bytes, tensor_view
 
 
@@ -35,6 +36,12 @@ class Int8Codec:
         blocks = -(-flat.numel() // self._block)
         padded = torch.nn.functional.pad(flat, (0, blocks * self._block - flat.numel())).view(blocks, -1)
         scales = padded.abs().amax(dim=1) / 127
+        if not bool(torch.isfinite(scales * 128).all()):  # what `open` refuses must not be published
+            raise ShoalError(
+                "SH-CODEC-01",
+                "the update has a value too large for int8 blocks",
+                "lower the learning rate or clip gradients; nothing was published",
+            )
         # A block whose scale underflows to zero decodes to zero; dividing by one keeps the codes zero too.
         safe = torch.where(scales > 0, scales, torch.ones_like(scales))
         codes = (padded / safe[:, None]).round_().clamp_(-127, 127).to(torch.int8)

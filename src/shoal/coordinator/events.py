@@ -124,6 +124,14 @@ class FetchBlob:
 
 
 @dataclass(frozen=True, slots=True)
+class Archive:
+    """Fetch the updates of the seal at `position`, if they can be had: (blob, size, holders) each."""
+
+    position: int
+    updates: tuple[tuple[BlobId, int, tuple[NodeId, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Dismiss:
     node: NodeId
     refuse: Refuse
@@ -134,4 +142,4 @@ class Prune:
     """Blobs that nobody needs any more may go."""
 
 
-Effect = Append | Keep | Drop | Send | SendEntries | Tell | FetchBlob | Dismiss | Prune
+Effect = Append | Keep | Drop | Send | SendEntries | Tell | FetchBlob | Archive | Dismiss | Prune

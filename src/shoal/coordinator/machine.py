@@ -14,6 +14,7 @@ from shoal.coordinator.attesting import Attesting
 from shoal.coordinator.claims import Claims
 from shoal.coordinator.events import (
     Append,
+    Archive,
     Arrived,
     BlobFetched,
     Dismiss,
@@ -291,6 +292,13 @@ class CoordinatorMachine:
         )
         self._append(seal)
         self._effects += [Drop(key) for key in self._claims.settled()]
+        if self.recipe.storage.archive:
+            self._effects.append(self._archive())
+
+    def _archive(self) -> Archive:
+        step = self.view.path[-1]
+        claims = [(update.claim, update.holders) for update in step.updates]
+        return Archive(step.position, tuple((c.blob, c.size_bytes, (*held, c.node)) for c, held in claims))
 
     def _open_round(self, why: str) -> None:
         ready = self.seats.ready(self._instant.now, self.view)

@@ -22,6 +22,7 @@ from shoal.coordinator.admission import JoinToken, clean_name, judge, node_of, w
 from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
 from shoal.coordinator.events import (
     Append,
+    Archive,
     Arrived,
     BlobFetched,
     Dismiss,
@@ -83,6 +84,7 @@ class Run:
     tokens: tuple[JoinToken, ...]
     connections: dict[NodeId, Connection] = field(default_factory=dict)
     fetching: set[str] = field(default_factory=set)
+    archiving: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class CoordinatorService:
@@ -280,8 +282,9 @@ class CoordinatorService:
             case FetchBlob():
                 self._fetch(run, effect)
             case Prune():
-                keep, round_number = run.machine.needed_blobs(), run.machine.view.round
-                await self.host.work(lambda: run.blobs.prune(keep, round_number))
+                await self._prune(run)
+            case Archive():
+                self._spawn(self._archive(run, effect), f"archive {effect.position}")
 
     def _send(self, run: Run, node: NodeId, message: Message) -> None:
         connection = run.connections.get(node)
@@ -314,12 +317,7 @@ class CoordinatorService:
 
     async def _fetch_blob(self, run: Run, effect: FetchBlob) -> None:
         seats = run.machine.seats.by_node
-        held = [Peer(node=n, address=seats[n].address) for n in effect.holders if n in seats]
-        others = [
-            Peer(node=s.node, address=s.address) for s in seats.values() if s.node not in effect.holders
-        ]
-        peers = [peer for peer in [*held, *others] if peer.address]
-        await run.swarm.fetch(effect.blob, effect.size_bytes, peers)
+        await run.swarm.fetch(effect.blob, effect.size_bytes, self._peers(run, effect.holders))
         hidden = [n for n in effect.holders if n in seats and not seats[n].address]
         if not run.blobs.has(effect.blob) and hidden:
             self._send(run, hidden[0], PleasePush(blob=effect.blob))
@@ -327,6 +325,24 @@ class CoordinatorService:
         run.fetching.discard(effect.blob)
         size = run.blobs.size(effect.blob)
         await self.post(run.machine.run, BlobFetched(at=effect.at, blob=effect.blob, size_bytes=size))
+
+    async def _archive(self, run: Run, effect: Archive) -> None:
+        """Keep a copy of every sealed update, one seal after the other; what cannot be had now is let go."""
+        async with run.archiving:
+            for blob, size_bytes, holders in effect.updates:
+                await run.swarm.fetch(blob, size_bytes, self._peers(run, holders))
+
+    async def _prune(self, run: Run) -> None:
+        keep, round_number = run.machine.needed_blobs(), run.machine.view.round
+        spare_bytes = run.machine.recipe.storage.keep_bytes
+        await self.host.work(lambda: run.blobs.prune(keep, round_number, spare_bytes=spare_bytes))
+
+    def _peers(self, run: Run, holders: tuple[NodeId, ...]) -> list[Peer]:
+        """Who can be asked for a blob: those that hold it first."""
+        seats = run.machine.seats.by_node
+        order = [*holders, *(node for node in seats if node not in holders)]
+        peers = [Peer(node=node, address=seats[node].address) for node in order if node in seats]
+        return [peer for peer in peers if peer.address]
 
     async def _arrival(self, run: Run, effect: FetchBlob) -> None:
         """Wait until a pushed blob is here, or has had time enough."""

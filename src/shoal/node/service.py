@@ -206,8 +206,7 @@ class NodeService:
             case ev.PushTo():
                 self._spawn(self._push_to_coordinator(effect.blob), "push")
             case ev.Prune():
-                keep = self.machine.needed_blobs()
-                await self.host.work(lambda: self.blobs.prune(keep, self.machine.view.round))
+                await self._prune()
             case ev.Disputed():
                 self._dispute(effect)
             case ev.Finish():
@@ -422,6 +421,12 @@ class NodeService:
 
     async def _push_to_coordinator(self, blob: BlobId) -> None:
         await self._swarm.push(blob, self._sources(())[-1])
+
+    async def _prune(self) -> None:
+        assert self.machine.recipe is not None
+        keep, round_number = self.machine.needed_blobs(), self.machine.view.round
+        spare_bytes = self.machine.recipe.storage.keep_bytes
+        await self.host.work(lambda: self.blobs.prune(keep, round_number, spare_bytes=spare_bytes))
 
     def _learner(self) -> Learner:
         if self.learner is None:

@@ -140,13 +140,19 @@ class BlobStore:
                 return ()
             if blob not in self._arriving:
                 self._arriving[blob] = _Arriving(chunks, set(self._unsound_chunks(blob, chunks)))
+            if not chunks.hashes:
+                self._disk.write(_path(blob) + ".part", b"")
             return tuple(sorted(self._arriving[blob].missing))
 
     def add(self, blob: BlobId, index: int, data: Buffer) -> bool:
         """Take one chunk. False if it is not the chunk the list names, whoever sent it."""
         arriving = self._arriving.get(blob)
-        if arriving is None or index not in arriving.missing:
-            return self.has(blob) or arriving is not None
+        if self.has(blob):
+            return True  # Whoever brought it; a late chunk must not begin another file.
+        if arriving is None or not 0 <= index < len(arriving.chunks.hashes):
+            return False
+        if index not in arriving.missing:
+            return True
         if blake3.blake3(data).digest() != arriving.chunks.hashes[index]:
             return False
         self._disk.write_at(_path(blob) + ".part", arriving.chunks.span(index)[0], data)
@@ -157,10 +163,11 @@ class BlobStore:
     def finish(self, blob: BlobId) -> bool:
         """Make a complete arrival durable. False while chunks are missing."""
         with self._lock:
+            if self.has(blob):
+                self._arriving.pop(blob, None)
+                return True
             arriving = self._arriving.get(blob)
-            if arriving is None:
-                return self.has(blob)
-            if arriving.missing:
+            if arriving is None or arriving.missing:
                 return False
             self._finish(blob)
             self._lists[blob] = arriving.chunks
@@ -169,18 +176,22 @@ class BlobStore:
 
     # --- housekeeping ------------------------------------------------------------------------------------
 
-    def prune(self, keep: Iterable[BlobId], round_number: int) -> int:
-        """Remove blobs that have not been in `keep` for some rounds; how many. Not at once: an update that was
-        pushed here may not be in the log yet, though it was promised."""
+    def prune(self, keep: Iterable[BlobId], round_number: int, *, spare_bytes: int = 0) -> int:
+        """Remove blobs that have not been in `keep` for some rounds, oldest first, until those left of them take
+        no more than `spare_bytes`; how many. Not at once: an update that was pushed here may not be in the log
+        yet, though it was promised."""
         wanted, removed = set(keep), 0
         unneeded = [n for n in self._disk.list("blobs") if is_blob_id(n) and n not in wanted]
         since = {name: self._unneeded_since.get(name, round_number) for name in unneeded}
-        for name in unneeded:
-            if round_number - since[name] >= PRUNE_AFTER_ROUNDS:
-                self._disk.remove(f"blobs/{name}")
-                self._lists.pop(BlobId(name), None)
-                del since[name]
-                removed += 1
+        left = sum(self._disk.size(f"blobs/{name}") or 0 for name in unneeded)
+        for name in sorted(unneeded, key=lambda name: (since[name], name)):
+            if left <= spare_bytes or round_number - since[name] < PRUNE_AFTER_ROUNDS:
+                break
+            left -= self._disk.size(f"blobs/{name}") or 0
+            self._disk.remove(f"blobs/{name}")
+            self._lists.pop(BlobId(name), None)
+            del since[name]
+            removed += 1
         self._unneeded_since = since
         return removed
 

@@ -106,6 +106,8 @@ class RunResources:
         return PutReply((), self.receipt(blob))
 
     def _reserve(self, blob: BlobId, chunks: ChunkList) -> None:
+        if self._blobs.has(blob):
+            return
         with self._lock:
             others = sum(size for other, size in self._promised.items() if other != blob)
             if self._blobs.used_bytes() + others + chunks.size_bytes > self._quota_bytes:

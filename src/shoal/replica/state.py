@@ -70,6 +70,8 @@ def decode_state(data: bytes, layout: Layout) -> State:
         header = msgspec.msgpack.decode(data[start:body], type=_Header)
         if header.numel != layout.numel or len(data) != body + 4 * header.numel * (1 + len(header.slots)):
             raise ValueError("its size does not fit the model")
+        if len(set(header.slots)) != len(header.slots):
+            raise ValueError("it has one slot twice")
     except (ValueError, msgspec.DecodeError) as error:
         raise ShoalError("SH-BLOB-02", f"a snapshot cannot be read: {error}", "fetch it again") from None
     values = torch.frombuffer(bytearray(memoryview(data)[body:]), dtype=torch.float32)

@@ -57,6 +57,11 @@ class Storage(Section):
     """Rounds between saved states; joiners replay at most so many."""
     quota_bytes: int = Field(default=20_000_000_000, ge=1)
     """How much disk one process may use for blobs."""
+    keep_bytes: int = Field(default=2_000_000_000, ge=0)
+    """Blobs that the run no longer needs go only beyond this much; replaying from the beginning needs them."""
+    archive: bool = True
+    """The coordinator fetches every sealed update, so that it can replay the run from the beginning. Switch it
+    off where the coordinator's link is thin: the nodes do not need it."""
 
 
 class Evaluation(Section):

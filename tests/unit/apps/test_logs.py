@@ -47,6 +47,11 @@ def _homes(folder: Path) -> list[list[str]]:
     return [["--home", str(folder / "coordinator")], ["--home", str(folder / "ann"), "--node"]]
 
 
+def _log_file(folder: Path) -> Path:
+    (path,) = (folder / "ann" / "node" / "runs").glob("*/logs/*.log")
+    return path
+
+
 def test_show_is_for_people_and_for_tools(finished: Path) -> None:
     for home in _homes(finished):
         lines = _log("show", *home).output.splitlines()
@@ -88,6 +93,8 @@ def test_a_run_is_named_by_its_beginning(finished: Path) -> None:
     assert _log("verify", run[:6], *home).exit_code == 0
     assert _code(_log("verify", "zz", *home)) == "SH-API-02"
     assert _code(_log("verify", "--home", str(finished / "nowhere"))) == "SH-LOG-04"
+    assert _log("verify", "--file", str(_log_file(finished))).exit_code == 0
+    assert _code(_log("verify", "--file", str(finished / "text.txt"))) == "SH-LOG-04"
 
 
 def test_an_altered_entry_is_named(copy: Path) -> None:
@@ -119,7 +126,7 @@ def test_missing_and_swapped_entries_are_named(copy: Path) -> None:
 
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.999])
 def test_a_flipped_byte_in_a_nodes_log_is_found_and_left_alone(copy: Path, place: float) -> None:
-    (path,) = (copy / "ann" / "node" / "runs").glob("*/logs/*.log")
+    path = _log_file(copy)
     data = bytearray(path.read_bytes())
     data[int(len(data) * place)] ^= 0x10
     path.write_bytes(data)

@@ -32,6 +32,7 @@ from shoal.replica.state import encode_state, initial_state, state_hash
 from shoal.runlog.chain import NO_HEAD, make_link
 from shoal.runlog.entries import Genesis
 from shoal.runlog.files import FileLogStore
+from shoal.training.spec import AdamWSpec
 from shoal.training.trainer import TorchTrainer, Trainer
 from shoal.wire.identity import Identity
 from shoal.worlds.simulated.disk import SimDisk
@@ -129,7 +130,7 @@ class Chaos:
         self.run = RunId(f"{scenario.seed:032x}")
         identities = {m.name: _identity(scenario.seed, m.name) for m in self._machines()}
         self.places = {m.name: Place(m, identities[m.name]) for m in self._machines()}
-        self.referee = Referee({identity.node: name for name, identity in identities.items()})
+        self.referee = Referee({name: identity.node for name, identity in identities.items()})
         self.network.tap = self._tap
 
     def _machines(self) -> Iterator[Machine]:
@@ -189,6 +190,7 @@ class Chaos:
         fragments = recipe.strategy.schedule.fragments
         if not self.scenario.torch:
             return ToyTrainer(toy_layout(self.scenario.size, fragments), recipe.inner.batch_size)
+        assert isinstance(recipe.inner, AdamWSpec)
         dataset = open_dataset(manifest, read)  # type: ignore[arg-type]
         return TorchTrainer(
             recipe.model,
@@ -284,7 +286,7 @@ class Chaos:
             self._crash(place)
             place.disk = SimDisk()
             place.identity = _identity(self.scenario.seed, f"{place.machine.name}+{self._wiped}")
-            self.referee.names[place.identity.node] = place.machine.name
+            self.referee.nodes[place.machine.name] = place.identity.node
 
     def _after(self, delay_s: float, place: Place) -> None:
         """Start a machine (again) in a while."""

@@ -54,13 +54,20 @@ class SimFuture(_Ordered, asyncio.Future):  # type: ignore[type-arg]
 
 class SimTimer(asyncio.TimerHandle):
     tie: float
+    _when: float
+    _scheduled: bool
 
     def __lt__(self, other: Any) -> bool:
-        return bool((self._when, self.tie) < (other._when, other.tie))  # type: ignore[attr-defined]
+        return bool((self._when, self.tie) < (other._when, other.tie))
 
 
 class SimLoop(asyncio.BaseEventLoop):
     """Run one simulation with `run(main)`. `kill` and `pause` act on one incarnation of a host."""
+
+    # What BaseEventLoop keeps, of which the type stubs say nothing.
+    _ready: deque[Any]
+    _scheduled: list[Any]
+    _stopping: bool
 
     def __init__(self, seed: int, *, event_budget: int) -> None:
         super().__init__()
@@ -77,7 +84,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._graveyard: list[SimTask] = []  # Holding them keeps the collector from running their finally.
         self._digest = hashlib.sha256()
         self._clock_resolution = 0.1 / TICKS
-        self.set_task_factory(self._make_task)
+        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
         self.set_exception_handler(lambda _, context: self.failures.append(context))
 
     # --- what the world uses -----------------------------------------------------------------------------
@@ -139,7 +146,7 @@ class SimLoop(asyncio.BaseEventLoop):
             # Its wake-up was dropped when it was killed, so it cannot be cancelled: throw it away as it is.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             with contextlib.suppress(RuntimeError):
-                task.get_coro().close()  # type: ignore[union-attr]
+                task.get_coro().close()
 
     async def _turn_over(self) -> None:
         for _ in range(20):
@@ -158,14 +165,18 @@ class SimLoop(asyncio.BaseEventLoop):
         task.add_done_callback(self._live.pop)
         return task
 
-    def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> SimTimer:
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> SimTimer:
         timer = SimTimer(round(when * TICKS) / TICKS, callback, args, self, context)
         timer.tie = self._schedule_rng.random()
         heapq.heappush(self._scheduled, timer)
         timer._scheduled = True
         return timer
 
-    def call_soon_threadsafe(self, callback: Any, *args: Any, context: Any = None) -> Any:
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: Any = None
+    ) -> Any:
         return self.call_soon(callback, *args, context=context)
 
     def _run_once(self) -> None:

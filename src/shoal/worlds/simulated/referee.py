@@ -22,8 +22,9 @@ class Foul(AssertionError):
 
 
 class Referee:
-    def __init__(self, names: dict[NodeId, str]) -> None:
-        self.names = names
+    def __init__(self, nodes: dict[str, NodeId]) -> None:
+        self.nodes = nodes
+        """Who lives at each host now."""
         self.view = RunView()
         self.entries: list[bytes] = []
         self.rounds_sealed: dict[int, int] = {}
@@ -102,8 +103,8 @@ class Referee:
                 self._attested(message)
 
     def _acknowledge(self, receiver: str, sequence: int) -> None:
-        node = next((n for n, s in self.claims if s == sequence and self.names.get(n) == receiver), None)
-        if node is None:
+        node = self.nodes[receiver]
+        if (node, sequence) not in self.claims:
             raise Foul(f"claim {sequence} of {receiver} was acknowledged, but never made")
         self.acknowledged.add((node, sequence))
 

@@ -120,7 +120,12 @@ def _draw_recipe(rng: random.Random, seed: int, torch_model: bool) -> Recipe:
             "lease_s": rng.choice([3.0, 5.0]),
             "reconnect_s": rng.choice([0.5, 2.0]),
         },
-        "storage": {"receipts": rng.choice([1, 1, 1, 2]), "snapshot_every": rng.choice([1, 2, 4])},
+        "storage": {
+            "receipts": rng.choice([1, 1, 1, 2]),
+            "snapshot_every": rng.choice([1, 2, 4]),
+            "keep_bytes": rng.choice([0, 0, 10**9]),
+            "archive": rng.random() < 0.3,
+        },
         "evaluation": {"every": rng.choice([1, 3]), "batches": 1},
     }
     return recipe_from(values)

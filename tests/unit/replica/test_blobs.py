@@ -1,0 +1,205 @@
+import random
+from collections.abc import Callable
+
+import pytest
+
+from shoal.base.errors import ShoalError
+from shoal.base.ids import BlobId
+from shoal.replica.blobs import (
+    CHUNK_BYTES,
+    PRUNE_AFTER_ROUNDS,
+    BlobStore,
+    ChunkList,
+    chunk_list,
+    is_blob_id,
+    read_chunk_list,
+)
+from shoal.worlds.simulated.disk import SimDisk
+
+DATA = random.Random(1).randbytes(2 * CHUNK_BYTES + 100)
+CHUNKS = chunk_list(DATA)
+BLOB = CHUNKS.blob
+
+
+def _chunk(index: int) -> bytes:
+    return DATA[slice(*CHUNKS.span(index))]
+
+
+def _store(disk: SimDisk | None = None, reached: Callable[[str], None] = lambda _: None) -> BlobStore:
+    return BlobStore(disk or SimDisk(), reached)
+
+
+def test_an_id_is_the_root_over_size_and_chunks() -> None:
+    assert is_blob_id(BLOB) and len(CHUNKS.hashes) == 3 and CHUNKS.size_bytes == len(DATA)
+    assert [CHUNKS.span(i) for i in range(3)] == [
+        (0, CHUNK_BYTES),
+        (CHUNK_BYTES, 2 * CHUNK_BYTES),
+        (2 * CHUNK_BYTES, len(DATA)),
+    ]
+    assert chunk_list(DATA + b"\0").blob != BLOB and chunk_list(b"").blob != chunk_list(b"\0").blob
+    for text in ("", "x" * 64, BLOB.upper(), BLOB + "0", BLOB + "\n", "../" + BLOB[3:]):
+        assert not is_blob_id(text)
+
+
+def test_a_chunk_list_proves_itself() -> None:
+    raw = CHUNKS.encode()
+    assert read_chunk_list(raw, BLOB) == CHUNKS
+    for bad in (b"", raw[:-1], raw[:-32], raw + bytes(32), b"\1" + raw[1:], raw[:8] + raw[40:] + raw[8:40]):
+        assert read_chunk_list(bad, BLOB) is None
+    lying = ChunkList(10**12, CHUNKS.hashes)
+    assert read_chunk_list(lying.encode(), lying.blob) is None, "more bytes than its chunks can hold"
+
+
+def test_put_and_get() -> None:
+    store = _store()
+    assert store.put(DATA) == BLOB == store.put(memoryview(DATA))
+    assert store.has(BLOB) and store.size(BLOB) == len(DATA) and store.get(BLOB) == DATA
+    assert store.read(BLOB, 5, 9) == DATA[5:9] and store.chunks(BLOB) == CHUNKS
+    assert store.used_bytes() == len(DATA)
+
+
+def test_what_is_not_here() -> None:
+    store = _store()
+    assert not store.has(BLOB) and store.size(BLOB) is None
+    assert store.read(BLOB, 0, 1) is None and store.chunks(BLOB) is None
+    assert not store.finish(BLOB) and not store.add(BLOB, 0, _chunk(0))
+    with pytest.raises(FileNotFoundError):
+        store.get(BLOB)
+
+
+def test_chunks_arrive_in_any_order_and_wrong_ones_change_nothing() -> None:
+    store = _store()
+    assert store.begin(CHUNKS) == (0, 1, 2)
+    assert store.add(BLOB, 2, _chunk(2))
+    assert not store.add(BLOB, 0, _chunk(1)) and not store.add(BLOB, 1, b"") and not store.finish(BLOB)
+    assert store.begin(CHUNKS) == (0, 1) and not store.has(BLOB)
+    assert store.add(BLOB, 0, _chunk(0)) and store.add(BLOB, 0, _chunk(0)) and store.add(BLOB, 1, _chunk(1))
+    assert store.finish(BLOB) and store.finish(BLOB)
+    assert store.get(BLOB) == DATA and store.begin(CHUNKS) == () and store.chunks(BLOB) == CHUNKS
+
+
+@pytest.mark.parametrize("index", [3, 99, -1])
+def test_a_chunk_that_the_list_does_not_have_is_refused(index: int) -> None:
+    store = _store()
+    store.begin(CHUNKS)
+    assert not store.add(BLOB, index, _chunk(0))
+
+
+def test_a_broken_off_arrival_goes_on_in_another_process() -> None:
+    disk = SimDisk()
+    store = _store(disk)
+    store.begin(CHUNKS)
+    store.add(BLOB, 1, _chunk(1))
+    again = _store(disk)
+    assert again.begin(CHUNKS) == (0, 2)
+    assert again.add(BLOB, 0, _chunk(0)) and again.add(BLOB, 2, _chunk(2)) and again.finish(BLOB)
+    assert again.get(BLOB) == DATA
+
+
+def test_a_blob_made_here_while_it_arrives_is_not_spoilt_by_the_rest() -> None:
+    """A snapshot is fetched from a peer, and folded here before all of it came."""
+    store = _store()
+    store.begin(CHUNKS)
+    assert store.add(BLOB, 0, _chunk(0))
+    store.put(DATA)
+    assert store.finish(BLOB), "it is here, whoever brought it"
+    for index in (1, 2):
+        assert store.add(BLOB, index, _chunk(index))
+    assert store.finish(BLOB) and store.get(BLOB) == DATA
+    assert store.used_bytes() == len(DATA)
+
+
+def test_the_rest_may_also_come_first() -> None:
+    store = _store()
+    store.begin(CHUNKS)
+    store.add(BLOB, 0, _chunk(0))
+    store.put(DATA)
+    for index in (1, 2):
+        store.add(BLOB, index, _chunk(index))
+    assert store.finish(BLOB) and store.get(BLOB) == DATA
+
+
+def test_the_empty_blob_arrives_too() -> None:
+    store, nothing = _store(), chunk_list(b"")
+    assert store.begin(nothing) == ()
+    assert store.finish(nothing.blob) and store.get(nothing.blob) == b""
+
+
+def test_rot_is_found_and_set_aside() -> None:
+    disk = SimDisk()
+    store = _store(disk)
+    store.put(DATA)
+    disk.write_at(f"blobs/{BLOB}", 7, b"!")
+    assert store.damaged([BLOB]) == [BLOB] and store.has(BLOB)
+    with pytest.raises(ShoalError, match="SH-BLOB-02"):
+        store.get(BLOB)
+    assert not store.has(BLOB)
+    assert store.put(DATA) == BLOB and store.get(BLOB) == DATA and store.damaged([BLOB]) == []
+
+
+def test_a_rotten_blob_has_no_chunk_list() -> None:
+    disk = SimDisk()
+    _store(disk).put(DATA)
+    disk.write_at(f"blobs/{BLOB}", 7, b"!")
+    assert _store(disk).chunks(BLOB) is None
+
+
+def test_pruning_waits_some_rounds() -> None:
+    store = _store()
+    kept, old = store.put(b"kept"), store.put(b"old")
+    for round_number in range(PRUNE_AFTER_ROUNDS):
+        assert store.prune([kept], round_number) == 0
+    assert store.prune([kept], PRUNE_AFTER_ROUNDS) == 1
+    assert store.has(kept) and not store.has(old) and store.chunks(old) is None
+
+
+def test_a_blob_that_is_needed_again_is_waited_for_anew() -> None:
+    store = _store()
+    blob = store.put(b"needed now and then")
+    for round_number in range(6):
+        store.prune([blob] if round_number % 2 else [], round_number)
+    assert store.has(blob)
+
+
+def test_nothing_is_left_for_ever() -> None:
+    """What was begun and never finished, or set aside as rotten, is pruned in time, or the disk fills up."""
+    disk = SimDisk()
+    store = _store(disk)
+    store.begin(CHUNKS)
+    store.add(BLOB, 0, _chunk(0))
+    rotten = store.put(b"rotten")
+    disk.write_at(f"blobs/{rotten}", 0, b"R")
+    with pytest.raises(ShoalError):
+        store.get(rotten)
+    for round_number in range(20):
+        store.prune([], round_number)
+    assert _store(disk).used_bytes() == 0
+
+
+@pytest.mark.parametrize("point", ["blob.before-sync", "blob.after-rename"])
+def test_a_crash_while_storing_leaves_a_whole_blob_or_none(point: str) -> None:
+    class Died(Exception):
+        pass
+
+    def reached(name: str) -> None:
+        if name == point:
+            raise Died
+
+    data = DATA[: CHUNK_BYTES + 50]
+    blob = chunk_list(data).blob
+    for seed in range(12):
+        disk = SimDisk()
+        with pytest.raises(Died):
+            _store(disk, reached).put(data)
+        disk.crash(random.Random(seed))
+        store = _store(disk)
+        assert not store.has(blob) or store.get(blob) == data
+        assert store.put(data) == blob and store.get(blob) == data
+
+
+def test_a_stored_blob_survives_any_crash() -> None:
+    for seed in range(8):
+        disk = SimDisk()
+        _store(disk).put(DATA[:1000])
+        disk.crash(random.Random(seed))
+        assert _store(disk).get(BlobId(chunk_list(DATA[:1000]).blob)) == DATA[:1000]

@@ -1,0 +1,162 @@
+import random
+
+import msgspec
+import pytest
+
+from shoal.base.host import Refused
+from shoal.base.ids import NodeId, RunId
+from shoal.replica.blobs import CHUNK_BYTES, BlobStore, chunk_list
+from shoal.replica.serving import PutReply, ResourcesByRun, RunResources
+from shoal.runlog.entries import Receipt
+from shoal.wire.identity import Identity
+from shoal.wire.signed import open_signed
+from shoal.worlds.simulated.disk import SimDisk
+
+RUN, HOLDER, MEMBER = RunId("1" * 32), Identity(b"h" * 32), NodeId("m" * 40)
+DATA = random.Random(3).randbytes(CHUNK_BYTES + 500)
+CHUNKS = chunk_list(DATA)
+ENTRIES = [b"genesis", b"joined"]
+
+
+def _resources(quota_bytes: int = 1 << 40) -> tuple[RunResources, BlobStore]:
+    blobs = BlobStore(SimDisk(), lambda _: None)
+    resources = RunResources(
+        run=RUN,
+        identity=HOLDER,
+        blobs=blobs,
+        read_entry=lambda position: ENTRIES[position] if position < len(ENTRIES) else None,
+        is_member=lambda node: node == MEMBER,
+        quota_bytes=quota_bytes,
+    )
+    return resources, blobs
+
+
+def _put(resources: RunResources, path: str, body: bytes) -> PutReply:
+    return msgspec.msgpack.decode(resources.put(path, body, MEMBER), type=PutReply)
+
+
+def _push(resources: RunResources, data: bytes) -> PutReply:
+    chunks = chunk_list(data)
+    reply = _put(resources, f"blobs/{chunks.blob}/chunks", chunks.encode())
+    for index in reply.missing:
+        reply = _put(resources, f"blobs/{chunks.blob}/{index}", data[slice(*chunks.span(index))])
+    return reply
+
+
+def test_a_pushed_blob_earns_a_receipt_when_it_is_whole() -> None:
+    resources, blobs = _resources()
+    announced = _put(resources, f"blobs/{CHUNKS.blob}/chunks", CHUNKS.encode())
+    assert announced == PutReply((0, 1))
+    assert _put(resources, f"blobs/{CHUNKS.blob}/1", DATA[CHUNK_BYTES:]) == PutReply(())
+    last = _put(resources, f"blobs/{CHUNKS.blob}/0", DATA[:CHUNK_BYTES])
+    assert last.receipt is not None and blobs.get(CHUNKS.blob) == DATA
+    receipt = open_signed(last.receipt, Receipt, HOLDER.public)
+    assert receipt == Receipt(run=RUN, holder=HOLDER.node, blob=CHUNKS.blob)
+    again = _put(resources, f"blobs/{CHUNKS.blob}/chunks", CHUNKS.encode())
+    assert again.receipt is not None, "a pusher whose reply was lost asks again"
+
+
+def test_gets() -> None:
+    resources, blobs = _resources()
+    blobs.put(DATA)
+    assert resources.get(f"blobs/{CHUNKS.blob}", 3, 9) == DATA[3:9]
+    assert resources.get(f"blobs/{CHUNKS.blob}", 0, None) == DATA
+    assert resources.get(f"blobs/{CHUNKS.blob}/chunks", 0, None) == CHUNKS.encode()
+    assert resources.get("log/1", 0, None) == b"joined" and resources.get("log/1", 2, 4) == b"in"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "blobs",
+        "blobs/",
+        "blobs/../../key",
+        f"blobs/{'0' * 64}",
+        f"blobs/{'0' * 64}/chunks",
+        f"blobs/{'0' * 64}/0",
+        "log/9",
+        "log/-1",
+        "log/x",
+        "log/٣",
+        "log/" + "9" * 5000,
+        "keys/node",
+    ],
+)
+def test_what_is_not_offered_is_not_found(path: str) -> None:
+    resources, blobs = _resources()
+    blobs.put(DATA)
+    assert resources.get(path, 0, None) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "why"),
+    [
+        ("blobs/../x/chunks", b"", "no such resource"),
+        (f"blobs/{CHUNKS.blob}", b"", "no such resource"),
+        (f"blobs/{CHUNKS.blob}/chunks", b"noise", "chunk list"),
+        (f"blobs/{'0' * 64}/chunks", CHUNKS.encode(), "chunk list"),
+        (f"blobs/{CHUNKS.blob}/0", DATA[:CHUNK_BYTES], "not the announced one"),
+        (f"blobs/{CHUNKS.blob}/{'9' * 50}", b"", "no such resource"),
+        ("log/0", b"", "no such resource"),
+    ],
+)
+def test_what_is_not_wanted_is_refused_in_words(path: str, body: bytes, why: str) -> None:
+    resources, blobs = _resources()
+    with pytest.raises(Refused, match=why):
+        resources.put(path, body, MEMBER)
+    assert blobs.used_bytes() == 0
+
+
+def test_a_wrong_chunk_is_refused_and_the_right_one_taken() -> None:
+    resources, _ = _resources()
+    _put(resources, f"blobs/{CHUNKS.blob}/chunks", CHUNKS.encode())
+    with pytest.raises(Refused, match="not the announced one"):
+        resources.put(f"blobs/{CHUNKS.blob}/0", b"wrong", MEMBER)
+    assert _push(resources, DATA).receipt is not None
+
+
+def test_strangers_store_nothing() -> None:
+    resources, _ = _resources()
+    with pytest.raises(Refused, match="not a member"):
+        resources.put(f"blobs/{CHUNKS.blob}/chunks", CHUNKS.encode(), NodeId("s" * 40))
+
+
+def test_nobody_stores_more_than_the_quota() -> None:
+    resources, blobs = _resources(quota_bytes=len(DATA) + 10)
+    assert _push(resources, DATA).receipt is not None
+    with pytest.raises(Refused, match="quota"):
+        _push(resources, b"x" * 11)
+    assert _push(resources, b"x" * 10).receipt is not None
+    assert blobs.used_bytes() == len(DATA) + 10
+
+
+def test_a_full_store_still_vouches_for_what_it_holds() -> None:
+    resources, _ = _resources(quota_bytes=len(DATA))
+    assert _push(resources, DATA).receipt is not None
+    assert _push(resources, DATA).receipt is not None, "the first reply may have been lost"
+
+
+def test_an_announcement_that_is_never_kept_does_not_block_the_others_for_ever() -> None:
+    resources, blobs = _resources(quota_bytes=len(DATA) + 100)
+    _put(resources, f"blobs/{CHUNKS.blob}/chunks", CHUNKS.encode())
+    for round_number in range(20):
+        blobs.prune([], round_number)
+    assert _push(resources, b"honest" * 40).receipt is not None
+
+
+def test_an_empty_blob_does_no_harm() -> None:
+    resources, _ = _resources()
+    nothing = chunk_list(b"")
+    reply = _put(resources, f"blobs/{nothing.blob}/chunks", nothing.encode())
+    assert reply.missing == ()
+
+
+def test_runs_do_not_see_each_other() -> None:
+    by_run = ResourcesByRun()
+    by_run.runs[RUN], blobs = _resources()
+    blobs.put(DATA)
+    assert by_run.get(f"{RUN}/blobs/{CHUNKS.blob}", 0, 2) == DATA[:2]
+    assert by_run.get(f"{'2' * 32}/blobs/{CHUNKS.blob}", 0, 2) is None and by_run.get("", 0, 2) is None
+    with pytest.raises(Refused, match="no such run"):
+        by_run.put(f"{'2' * 32}/blobs/{CHUNKS.blob}/chunks", CHUNKS.encode(), MEMBER)
