@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shoal.replica.blobs import CHUNK_BYTES, PRUNE_AFTER_ROUNDS, BlobStore, chunk_list
 from shoal.worlds.simulated.disk import SimDisk
 
-from .modest import modest
+from .modest import many, modest
 
 BLOBS = [
     b"",
@@ -100,7 +100,7 @@ class Lifetimes:
         assert self.store.damaged([chunks.blob for chunks in LISTS]) == []
 
 
-@modest
+@many
 @given(STEPS)
 def test_a_stored_blob_is_whole_and_stays(steps: list[tuple[str, int, int]]) -> None:
     life = Lifetimes()

@@ -10,7 +10,7 @@ from shoal.base.ids import RunId
 from shoal.runlog.files import FileLogStore
 from shoal.worlds.simulated.disk import SimDisk
 
-from .modest import modest
+from .modest import many, modest
 
 RUNS = (RunId("a" * 32), RunId("b" * 32))
 KEYS = ("claim.a", "claim.b", "token.0")
@@ -85,7 +85,7 @@ class Lifetimes:
                 self.kept[key] = found
 
 
-@modest
+@many
 @given(STEPS)
 def test_what_was_promised_is_there(steps: list[tuple[str, object, bytes]]) -> None:
     life = Lifetimes()

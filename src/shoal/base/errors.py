@@ -69,5 +69,4 @@ CODES: dict[str, str] = {
     "SH-WIRE-01": "a frame is too large, garbled or of an unknown type",
     "SH-RUN-01": "the run is not in a state that allows this",
     "SH-DEVICE-01": "the requested device is not usable",
-    "SH-SIM-01": "a simulated seed broke an invariant",
 }

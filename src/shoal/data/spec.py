@@ -14,7 +14,7 @@ MAX_CONTEXT = 1 << 20
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class ByteTokenizerSpec(_Section):

@@ -23,13 +23,13 @@ T = TypeVar("T")
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Piece(BaseModel):
     """A registered piece: its name under `kind`, everything else its parameters."""
 
-    model_config = ConfigDict(extra="allow", frozen=True)
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
     kind: str
 
     def params(self) -> dict[str, Any]:
