@@ -19,14 +19,15 @@ from typing import Any
 
 from shoal.base.disk import SubDisk
 from shoal.base.errors import ChannelClosed, ShoalError
-from shoal.base.host import Channel, Host, Peer
+from shoal.base.host import Host
 from shoal.base.ids import BlobId, NodeId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.node import events as ev
 from shoal.node.keeping import Keeping
 from shoal.node.learner import Learner, MadeUpdate
+from shoal.node.link import ControlLink
 from shoal.node.machine import NodeMachine
-from shoal.node.session import Invitation, open_session
+from shoal.node.session import Invitation
 from shoal.replica.blobs import BlobStore
 from shoal.replica.fold import FoldRules, fold
 from shoal.replica.serving import ResourcesByRun, RunResources
@@ -41,12 +42,7 @@ from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     Attest,
     Entries,
-    Goodbye,
     Heartbeat,
-    Message,
-    Peers,
-    decode,
-    encode,
 )
 from shoal.wire.signed import Signed, sign
 
@@ -54,7 +50,6 @@ REQUEST_TIMEOUT_S = 20.0
 STEP_JOB_S = 0.1
 """Short steps run several to a job, about this long, so that handing over costs nothing."""
 RETRY_S = 1.0
-MAX_BACKOFF_S = 15.0
 
 TrainerFactory = Callable[[Recipe, Genesis, Callable[[BlobId], bytes]], Trainer]
 
@@ -100,9 +95,7 @@ class NodeService:
         self._local: bytes | None = None
         self._rules: FoldRules | None = None
         self._blob_address = ""
-        self._peers = Peers(edition=0, peers=())
-        self._channel: Channel | None = None
-        self._heartbeat_s = 2.0
+        self._link = ControlLink(host, identity, invitation, self._post)
         self._model = asyncio.Lock()
         self._candidate: tuple[int, State] | None = None
         self._state_task: asyncio.Task[None] | None = None
@@ -118,18 +111,21 @@ class NodeService:
         await self._wake_up()
         self._finished = asyncio.get_running_loop().create_future()
         async with self._tasks:
-            self._spawn(self._stay_connected(), "stay connected")
+            connected = self._link.stay_connected(
+                self._blob_address, lambda: self.machine.view.length, self.options.give_up_s
+            )
+            self._spawn(connected, "stay connected")
             self._spawn(self._tick(), "tick")
             self._spawn(self._take_events(), "take events")
             reason = await self._finished
             for task in list(self._running):
                 task.cancel()
-        await self._say_goodbye(reason)
+        await self._link.say_goodbye(reason)
         return reason
 
     async def leave(self, reason: str) -> None:
         """Leave on purpose; `run` returns soon after."""
-        await self._say_goodbye(reason)
+        await self._link.say_goodbye(reason)
         if self._finished is not None and not self._finished.done():
             self._finished.set_result(reason)
 
@@ -177,9 +173,9 @@ class NodeService:
                 append = partial(self.keeping.log.append, run, effect.position, effect.encoded)
                 await self.host.work(append)
             case ev.SendUp():
-                await self._send(effect.message)
+                await self._link.send(effect.message)
             case ev.Beat():
-                await self._send(self._heartbeat(effect.doing))
+                await self._link.send(self._heartbeat(effect.doing))
             case ev.Prepare():
                 self._spawn(self._prepare(effect.genesis), "prepare")
             case ev.Load():
@@ -274,7 +270,7 @@ class NodeService:
     async def _publish(self, outgoing: ev.Outgoing) -> None:
         """Push the update to as many others as must hold it, peers first, the coordinator as last resort."""
         wanted = self.machine.recipe.storage.receipts if self.machine.recipe else 1
-        *others, coordinator = self._sources(())
+        *others, coordinator = self._link.sources()
         self.host.random.shuffle(others)
         receipts: list[Signed] = []
         for peer in [*others, coordinator]:
@@ -328,7 +324,7 @@ class NodeService:
             snapshot=word.snapshot,
             validation=word.validation,
         )
-        await self._send(Attest(attestation=sign(self.identity, attestation)))
+        await self._link.send(Attest(attestation=sign(self.identity, attestation)))
 
     async def _adopt(self, at: int) -> None:
         if self._candidate is None or self._candidate[0] != at:
@@ -341,7 +337,7 @@ class NodeService:
 
     async def _compare_logs(self) -> None:
         """Ask some peer for its entry at our head: if it differs, the coordinator told us different things."""
-        peers = [peer for peer in self._sources(())[:-1]]
+        peers = self._link.sources()[:-1]
         if not peers:
             return
         peer, position = self.host.random.choice(peers), self.machine.view.head.position
@@ -402,25 +398,14 @@ class NodeService:
     ) -> None:
         """Bring a blob here, however long it takes; say so when it takes long."""
         began, wait = self.host.clock.now(), RETRY_S / 4
-        while await self._swarm.fetch(blob, size_bytes, self._sources(holders)) is None:
+        while await self._swarm.fetch(blob, size_bytes, self._link.sources(holders)) is None:
             await self.host.clock.sleep(wait)
             wait = min(wait * 2, RETRY_S * 2)
             if at >= 0:
                 self._post(ev.CannotFetch(at, blob, self.host.clock.now() - began))
 
-    def _sources(self, holders: tuple[NodeId, ...]) -> list[Peer]:
-        """Who to ask for a blob: those known to hold it, then everyone, the coordinator last."""
-        known = {peer.node: peer.address for peer in self._peers.peers if peer.node != self.identity.node}
-        coordinator = Peer(
-            node=self.invitation.coordinator, address=known.pop(self.invitation.coordinator, "")
-        )
-        first = [node for node in holders if node in known]
-        self.host.random.shuffle(first)
-        rest = [node for node in known if node not in first]
-        return [*(Peer(node=node, address=known[node]) for node in [*first, *rest]), coordinator]
-
     async def _push_to_coordinator(self, blob: BlobId) -> None:
-        await self._swarm.push(blob, self._sources(())[-1])
+        await self._swarm.push(blob, self._link.sources()[-1])
 
     async def _prune(self) -> None:
         assert self.machine.recipe is not None
@@ -433,62 +418,12 @@ class NodeService:
             raise AssertionError("work before the model was built")
         return self.learner
 
-    # --- the control channel -------------------------------------------------------------------------------
-
-    async def _stay_connected(self) -> None:
-        """Connect, listen, and connect again whenever the channel breaks."""
-        began, wait, welcomed = self.host.clock.now(), 0.2, False
-        while True:
-            try:
-                channel, welcome = await open_session(
-                    self.host,
-                    self.identity,
-                    self.invitation,
-                    blob_address=self._blob_address,
-                    length=self.machine.view.length,
-                )
-            except ChannelClosed as error:
-                if not welcomed and self.host.clock.now() - began > self.options.give_up_s:
-                    raise self._unreachable(error) from None
-                await self.host.clock.sleep(wait * (0.5 + self.host.random.random()))
-                wait = min(wait * 2, MAX_BACKOFF_S)
-                continue
-            wait, welcomed, self._heartbeat_s = 0.2, True, welcome.heartbeat_s
-            await self._listen(channel, welcome)
-
-    async def _listen(self, channel: Channel, welcome: Message) -> None:
-        self._channel = channel
-        self._post(ev.Connected())
-        self._post(ev.Heard(welcome))
-        try:
-            while True:
-                message = decode(await channel.recv())
-                if isinstance(message, Peers) and message.edition > self._peers.edition:
-                    self._peers = message
-                self._post(ev.Heard(message))
-        except (ChannelClosed, ShoalError):
-            pass
-        self._channel = None
-        self._post(ev.Disconnected())
-        await channel.close()
-
-    def _unreachable(self, error: ChannelClosed) -> ShoalError:
-        where = ", ".join(self.invitation.addresses)
-        return ShoalError(
-            "SH-JOIN-05",
-            f"the coordinator does not answer at {where}: {error}",
-            "check that it runs and that a firewall lets you out; `shoal doctor TICKET` names the failing hop",
-        )
-
-    async def _send(self, message: Message) -> None:
-        if self._channel is not None:
-            with contextlib.suppress(ChannelClosed):
-                await self._channel.send(encode(message))
+    # --- signs of life ---------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         while True:
             self._post(ev.Ticked())
-            await self.host.clock.sleep(self._heartbeat_s)
+            await self.host.clock.sleep(self._link.heartbeat_s)
 
     def _heartbeat(self, doing: str) -> Heartbeat:
         up, down = self.options.traffic()
@@ -496,7 +431,7 @@ class NodeService:
         return Heartbeat(
             at=self.machine.at,
             length=self.machine.view.length,
-            peers=self._peers.edition,
+            peers=self._link.edition,
             doing=doing,
             step=progress.steps if progress else 0,
             loss=progress.last_loss if progress else 0.0,
@@ -505,13 +440,6 @@ class NodeService:
             down_bytes=down,
             device=self.options.device,
         )
-
-    async def _say_goodbye(self, reason: str) -> None:
-        channel, self._channel = self._channel, None
-        if channel is not None:
-            with contextlib.suppress(ChannelClosed):
-                await channel.send(encode(Goodbye(reason=reason)))
-            await channel.close()
 
     def _dispute(self, dispute: ev.Disputed) -> None:
         """Two entries for one place, both signed by the coordinator: keep the proof and stop."""

@@ -29,7 +29,15 @@ class FileLogStore:
 
     def runs(self) -> list[RunId]:
         names = self._disk.list("logs")
-        return [RunId(name.removesuffix(".log")) for name in names if name.endswith(".log")]
+        runs = [RunId(name.removesuffix(".log")) for name in names if name.endswith(".log")]
+        return [run for run in runs if self._began(run)]
+
+    def _began(self, run: RunId) -> bool:
+        """False for a log whose first entry was torn by a crash; a damaged one is told when it is opened."""
+        try:
+            return self.length(run) > 0
+        except ShoalError:
+            return True
 
     def append(self, run: RunId, position: int, entry: bytes) -> None:
         offsets = self._scan(run)

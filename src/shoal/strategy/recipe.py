@@ -42,7 +42,7 @@ class Budget(Section):
 
 class Membership(Section):
     min_nodes: int = Field(default=1, ge=1, le=100_000)
-    """Rounds begin only with this many ready nodes."""
+    """The first round waits for this many ready nodes; later ones go on with whoever is there."""
     lease_s: float = Field(default=15.0, gt=0)
     """A node unheard for so long is not waited for. Raise it for flaky links, lower it to lose less time."""
     heartbeat_s: float = Field(default=2.0, gt=0)
