@@ -49,7 +49,7 @@ def layout_of(fragments: int) -> Layout:
 def values_of(seed: int, numel: int) -> Vector:
     """Seeded values without a library's generator, whose stream might change: a linear congruence."""
     steps = np.arange(1, numel + 1, dtype=np.uint64) * np.uint64(6364136223846793005)
-    mixed = steps + np.uint64(seed) * np.uint64(1442695040888963407)
+    mixed = steps + np.uint64(seed * 1442695040888963407 % 2**64)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     top = (mixed >> np.uint64(40)).astype(np.float32)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from .fleet import Fleet
+from .fleet import TINY, Fleet
+from .referee import end_run
 
 _fleets: list[Fleet] = []
 
@@ -17,6 +18,22 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with Fleet(tmp_path_factory.mktemp("fleet")) as made:
         _fleets.append(made)
         yield made
+        _fleets.remove(made)
+
+
+@pytest.fixture(scope="package")
+def training(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """A run in training that strangers and mistakes must not disturb, and whose log holds at the end. Its one node
+    is slowed down by its uplink, to leave the processors to the tests."""
+    with Fleet(tmp_path_factory.mktemp("training")) as made:
+        _fleets.append(made)
+        made.serve(TINY)
+        made.join("steady", "--max-up", "4kB/s")
+        made.contributes("steady")
+        yield made
+        made.nodes.pop("knocking", None)
+        made.contributes("steady", after=made.length())
+        end_run(made)
         _fleets.remove(made)
 
 

@@ -1,6 +1,6 @@
 """What people get wrong: each mistake is answered with a stable code, a cause and a next step, and costs nothing.
 
-A run is in training all the while, and is checked at the end.
+A run is in training all the while, and is checked at the end, by its fixture.
 """
 
 from __future__ import annotations
@@ -24,16 +24,6 @@ from shoal.worlds.real.meter import Meter
 
 from .fleet import TINY, Fleet, tiny
 from .processes import Child, Ended, free_port, run_shoal
-from .referee import end_run
-
-
-@pytest.fixture(scope="module")
-def training(fleet: Fleet) -> Fleet:
-    """A run whose one node is slowed down by its uplink, to leave the processors to the tests."""
-    fleet.serve(TINY)
-    fleet.join("steady", "--max-up", "4kB/s")
-    fleet.contributes("steady")
-    return fleet
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +115,7 @@ def test_a_ticket_that_names_somebody_else(training: Fleet, tmp_path: Path) -> N
 # --- ports, places and versions --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("option", ["--port", "--control-port", "--blob-port"])
+@pytest.mark.parametrize("option", ["--port", "--control-port"])
 def test_a_taken_port_of_a_coordinator(training: Fleet, tmp_path: Path, option: str) -> None:
     ports = {"--port": "0", "--control-port": "0", "--blob-port": "0", option: str(training.control_port)}
     flags = [word for pair in ports.items() for word in pair]
@@ -185,9 +175,3 @@ def _doctor(ticket: str, home: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(ended.out)
     assert ended.status == (0 if found["ok"] else 1), ended
     return found
-
-
-def test_nothing_was_lost(training: Fleet) -> None:
-    training.seals_after(training.length())
-    training.nodes.pop("knocking", None)
-    end_run(training)

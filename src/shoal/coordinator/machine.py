@@ -211,8 +211,8 @@ class CoordinatorMachine:
         if agreed is not None and agreed.snapshot == event.blob:
             self._save_snapshot(event, agreed.state, agreed.holders)
             return
-        if event.size_bytes is None and self.view.index_of(event.at) is not None:
-            index = self.view.index_of(event.at) or 0
+        index = self.view.index_of(event.at)
+        if event.size_bytes is None and index is not None and event.at > self.view.best_start().at:
             before = self.view.path[index - 1].position if index else 0
             self._rewind(before, f"nobody has update {event.blob[:12]} of the seal at {event.at} any more")
 
@@ -232,7 +232,8 @@ class CoordinatorMachine:
     def _stuck(self, message: Stuck) -> None:
         patience_s = PATIENCE_LEASES * self.recipe.membership.lease_s
         index = self.view.index_of(message.at)
-        if index is None or message.seconds < patience_s:
+        skippable = message.at <= self.view.best_start().at
+        if index is None or skippable or message.seconds < patience_s:
             return
         for update in self.view.path[index].updates:
             if update.claim.blob == message.blob:
@@ -241,7 +242,7 @@ class CoordinatorMachine:
                 self._effects.append(fetch)
 
     def _rewind(self, to: int, reason: str) -> None:
-        if self.view.stopped is None and self.view.stands(to) and to != self.view.at:
+        if self.view.stopped is None and to != self.view.at and self.view.may_rewind(to):
             self._claims.void(f"the run was rewound: {reason}")
             self._append(Rewind(to=to, reason=reason[:200]))
 

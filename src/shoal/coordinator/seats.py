@@ -13,6 +13,9 @@ from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Membership
 from shoal.wire.messages import Heartbeat, PeerAddress
 
+LAG_ALLOWED = 8
+"""How many seals a node may be behind and still be planned."""
+
 
 @dataclass(slots=True)
 class Seat:
@@ -69,10 +72,13 @@ class Seats:
         return frozenset(seat.node for seat in self.by_node.values() if seat.lease_until > now)
 
     def ready(self, now: float, view: RunView) -> list[NodeId]:
-        """Connected live nodes that have the current state or are folding the last seal, sorted."""
-        good = {view.at, view.path[-2].position if len(view.path) > 1 else 0}
+        """Connected live nodes that have the current state or are a few folds away from it, sorted. Those a few
+        folds away are waited for, or a node on a slow link would never catch up with quick rounds."""
+        recent = {step.position for step in view.path[-LAG_ALLOWED:]}
+        if len(view.path) < LAG_ALLOWED:
+            recent.add(0)
         seats = self.by_node.values()
-        return sorted(s.node for s in seats if s.connected and s.lease_until > now and s.at in good)
+        return sorted(s.node for s in seats if s.connected and s.lease_until > now and s.at in recent)
 
     def seeders_besides(self, node: NodeId) -> int:
         """How many other nodes could hold a blob for this one."""

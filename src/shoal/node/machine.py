@@ -128,8 +128,7 @@ class NodeMachine:
             case Published():
                 self._published(event)
             case CannotFetch():
-                stuck = Stuck(at=event.at, blob=event.blob, seconds=event.seconds)
-                self._effects.append(SendUp(stuck))
+                self._cannot_fetch(event)
         self._advance()
         return self._effects
 
@@ -197,6 +196,14 @@ class NodeMachine:
             word = SendAttestation(event.at, event.state, event.snapshot, event.validation)
             self._word = word
             self._effects.append(word)
+
+    def _cannot_fetch(self, event: CannotFetch) -> None:
+        """Skip ahead to a saved state that makes the update unnecessary; if there is none, say so."""
+        if self._making == event.at and self.view.best_start().at >= event.at:
+            self._making, self.at = None, -1
+            self._effects.append(CancelState())
+        else:
+            self._effects.append(SendUp(Stuck(at=event.at, blob=event.blob, seconds=event.seconds)))
 
     def _unattested(self, at: int) -> bool:
         """True while the log lacks this node's word on the state it has (or its snapshot)."""
@@ -321,10 +328,12 @@ class NodeMachine:
         view = self.view
         if view.stopped is None:
             return
+        if self.at != view.at or self._making is not None:
+            return
         if view.best_start().at == view.at:
             self._finished = True
             self._effects.append(Finish(view.stopped))
-        elif self.at == view.at and self._making is None and not self._has_snapshot():
+        elif not self._has_snapshot():
             self.doing = "saving the final state"
             self._making = self.at
             self._effects.append(SaveSnapshot(self.at))

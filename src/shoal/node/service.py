@@ -350,11 +350,17 @@ class NodeService:
 
     async def _prepare(self, genesis: Genesis) -> None:
         """Fetch the data and build the model."""
-        for blob in data_blobs(genesis.manifest):
-            await self._fetch(blob, None, (), -1)
         assert self.machine.recipe is not None
         build = partial(self._make_trainer, self.machine.recipe, genesis, self.blobs.get)
-        trainer = await self.host.work(build)
+        trainer = None
+        while trainer is None:
+            for blob in data_blobs(genesis.manifest):
+                await self._fetch(blob, None, (), -1)
+            try:
+                trainer = await self.host.work(build)
+            except ShoalError as error:
+                if error.code != "SH-BLOB-02":  # A rotten file was set aside by reading it: fetch it anew.
+                    raise
         self._rules = self.machine.recipe.strategy.fold_rules()
         items = genesis.manifest.train_items
         learner = await self.host.work(partial(Learner, trainer, self.machine.recipe, items))

@@ -162,6 +162,10 @@ class RunView:
             self._kept = sorted(standing, key=lambda saved: saved.at)[-KEPT_SNAPSHOTS:]
         return self._kept
 
+    def may_rewind(self, to: int) -> bool:
+        """True if the state at this position stands and can be rebuilt from what everybody keeps."""
+        return self.stands(to) and to >= self.kept_states()[0].at
+
     def needed_blobs(self) -> set[BlobId]:
         """Blobs that somebody may still need: the kept states, every update after them, and the data."""
         kept = self.kept_states()
@@ -212,7 +216,7 @@ class RunView:
             case Snapshot():
                 _require(self.stands(body.at), f"snapshots position {body.at}, which does not stand")
             case Rewind():
-                _require(self.stands(body.to), f"rewinds to {body.to}, which does not stand")
+                _require(self.may_rewind(body.to), f"rewinds to {body.to}, which does not stand or is not kept")
             case Genesis() | Stopped():
                 pass
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from shoal.base.disk import Buffer
 from shoal.base.errors import ShoalError
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # The last: this process may not write larger files.
 _EARLY_BYTES = 256 << 10
 
 

@@ -92,7 +92,7 @@ def _draw_machine(rng: random.Random, name: str, *, inbound: bool) -> Machine:
 
 def _draw_recipe(rng: random.Random, seed: int, torch_model: bool) -> Recipe:
     overlap = rng.random() < 0.3
-    heartbeat_s = rng.choice([0.5, 1.0])
+    heartbeat_s = rng.choice([1.0, 1.0, 2.0])
     codec: dict[str, Any] = rng.choice(
         [{"kind": "none"}, {"kind": "fp16"}, {"kind": "int8"}, {"kind": "int8", "error_feedback": True}]
     )
@@ -117,7 +117,7 @@ def _draw_recipe(rng: random.Random, seed: int, torch_model: bool) -> Recipe:
         "membership": {
             "min_nodes": rng.choice([1, 2]),
             "heartbeat_s": heartbeat_s,
-            "lease_s": rng.choice([3.0, 5.0]),
+            "lease_s": rng.choice([4.0, 6.0]),
             "reconnect_s": rng.choice([0.5, 2.0]),
         },
         "storage": {

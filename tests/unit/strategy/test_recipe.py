@@ -1,0 +1,265 @@
+"""Every mistake in a recipe is answered with its path, what was found and what is allowed."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from shoal.base.errors import ShoalError
+from shoal.strategy.recipe import Recipe, load_recipe, parse_recipe, recipe_in_log
+
+GOOD: dict[str, Any] = {
+    "name": "a run",
+    "seed": 3,
+    "model": {"kind": "mlp", "width": 8, "layers": 1},
+    "data": {"source": "digits"},
+    "inner": {"kind": "adamw", "lr": 0.01, "batch_size": 4},
+    "strategy": {"preset": "local-sgd", "schedule": {"steps": 5}},
+    "budget": {"rounds": 10},
+}
+
+
+def _parse(values: Any, *overrides: str, **environment: str) -> Recipe:
+    return parse_recipe(yaml.safe_dump(values), overrides=overrides, environment=environment)
+
+
+def _with(path: str, value: Any) -> dict[str, Any]:
+    values = copy.deepcopy(GOOD)
+    at = values
+    *keys, last = path.split(".")
+    for key in keys:
+        at = at.setdefault(key, {})
+    at[last] = value
+    return values
+
+
+def _refused(values: Any, *overrides: str, **environment: str) -> ShoalError:
+    with pytest.raises(ShoalError) as caught:
+        _parse(values, *overrides, **environment)
+    assert caught.value.next_step
+    return caught.value
+
+
+def test_a_good_recipe() -> None:
+    recipe = _parse(GOOD)
+    assert recipe.name == "a run" and recipe.strategy.schedule.steps == 5
+    assert recipe.strategy.codec.kind == "int8" and recipe.strategy.outer.params() == {"lr": 1.0}
+    assert recipe_in_log(recipe.model_dump_json()) == recipe
+
+
+@pytest.mark.parametrize("preset", ["ddp", "local-sgd", "diloco"])
+def test_presets_expand(preset: str) -> None:
+    recipe = _parse(_with("strategy", {"preset": preset}))
+    strategy = recipe.strategy
+    assert strategy.preset == preset
+    assert strategy.schedule.steps == (1 if preset == "ddp" else 30)
+    assert strategy.outer.kind == ("nesterov" if preset == "diloco" else "sgd")
+    assert strategy.codec.kind == ("none" if preset == "ddp" else "int8")
+    assert strategy.fold_rules().outer.slots == (("momentum",) if preset == "diloco" else ())
+    assert strategy.seal_rule().deadline_s > 0 and not strategy.merge_rule().keeps_progress
+
+
+def test_a_recipe_may_override_any_piece_of_a_preset() -> None:
+    pieces = {
+        "preset": "diloco",
+        "schedule": {"overlap": True},
+        "codec": {"kind": "int8", "block": 64, "error_feedback": True},
+        "outer": {"momentum": 0.5},
+        "merge": {"kind": "mix", "alpha": 1.0},
+    }
+    strategy = _parse(_with("strategy", pieces)).strategy
+    assert strategy.schedule.steps == 30 and strategy.schedule.overlap
+    assert strategy.outer.params() == {"lr": 0.7, "momentum": 0.5}
+    assert strategy.codec.params() == {"block": 64} and strategy.codec.error_feedback
+    assert strategy.merge_rule().keeps_progress
+
+
+def test_another_piece_does_not_inherit_the_presets_parameters() -> None:
+    strategy = _parse(_with("strategy", {"preset": "diloco", "outer": {"kind": "sgd"}})).strategy
+    assert strategy.outer.params() == {}
+
+
+NOT_YAML = ["a: [1", "a: b: c", "\tkey: 1", "a: 'x", "a: !!python/object:os.system {}", "a: \x00", "&a [*a, *b]"]
+
+
+@pytest.mark.parametrize("text", [*NOT_YAML, "", "- 1", "5", "null", "'text'"])
+def test_what_is_not_yaml_or_not_a_mapping(text: str) -> None:
+    with pytest.raises(ShoalError, match="SH-RECIPE-01"):
+        parse_recipe(text, environment={})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name: 2026-13-45", "a: " + "[" * 3000, "? {a: b}\n: c", "name: 0b"],
+    ids=["no such day", "deep", "a mapping as key", "no number"],
+)
+def test_yaml_that_breaks_the_reader_is_answered_too(text: str) -> None:
+    with pytest.raises(ShoalError, match="SH-RECIPE-0[12]"):
+        parse_recipe(text, environment={})
+
+
+def test_the_line_of_a_mistake_is_named() -> None:
+    with pytest.raises(ShoalError, match="line 3"):
+        parse_recipe("name: x\nseed: 1\nmodel: [\n", environment={})
+
+
+# path, value, what the answer must say
+FIELDS: list[tuple[str, Any, list[str]]] = [
+    ("name", "", ["name", "''", "1 character"]),
+    ("name", "x" * 81, ["name", "80 characters"]),
+    ("seed", -1, ["seed", "-1", "0"]),
+    ("seed", "seven", ["seed", "'seven'", "integer"]),
+    ("seed", 2**63, ["seed", str(2**63)]),
+    ("sede", 1, ["sede", "unknown", "did you mean 'seed'"]),
+    ("budget.rouns", 1, ["budget.rouns", "unknown", "did you mean 'rounds'"]),
+    ("budget.rounds", 0, ["budget.rounds", "0", "1"]),
+    ("budget.seconds", -2, ["budget.seconds", "-2", "greater than 0"]),
+    ("budget", None, ["budget", "None"]),
+    ("budget", 5, ["budget", "5"]),
+    ("model.kind", "mpl", ["model", "mpl", "gpt", "mlp", "resnet"]),
+    ("model.width", "wide", ["model", "width", "'wide'", "integer"]),
+    ("data.source", "internet", ["data", "internet", "stdlib", "digits"]),
+    ("inner.lr", 0, ["inner", "lr", "0", "greater than 0"]),
+    ("inner.batch_size", 0, ["inner", "batch_size", "0", "1"]),
+    ("strategy.preset", "diloko", ["strategy.preset", "diloko", "ddp", "diloco", "local-sgd"]),
+    ("strategy.preset", ["diloco"], ["strategy.preset", "diloco"]),
+    ("strategy.preset", None, ["strategy.preset", "None"]),
+    ("strategy.schedule.steps", 0, ["strategy.schedule.steps", "0", "1"]),
+    ("strategy.schedule.fragments", 2000, ["strategy.schedule.fragments", "2000", "1024"]),
+    ("strategy.codec.kind", "zip", ["strategy.codec", "zip", "fp16", "int8", "none"]),
+    ("strategy.codec.kind", 7, ["strategy.codec.kind", "7"]),
+    ("strategy.codec.blok", 64, ["strategy.codec", "blok", "block"]),
+    ("strategy.codec.block", 3, ["strategy.codec", "3", "power of two"]),
+    ("strategy.codec.block", "big", ["strategy.codec", "big"]),
+    ("strategy.codec.block", 256.0, ["strategy.codec", "256"]),
+    ("strategy.codec.block", [1], ["strategy.codec", "block", "plain value"]),
+    ("strategy.seal.kind", "never", ["strategy.seal", "never", "all-or-deadline"]),
+    ("strategy.seal.deadline_s", 0, ["strategy.seal", "deadline_s", "0", "above 0"]),
+    ("strategy.seal.deadline_s", float("inf"), ["strategy.seal", "inf"]),
+    ("strategy.seal.deadline_s", float("nan"), ["strategy.seal", "nan"]),
+    ("strategy.aggregate.kind", "median", ["strategy.aggregate", "median", "mean"]),
+    ("strategy.outer.kind", "adam", ["strategy.outer", "adam", "nesterov", "sgd"]),
+    ("strategy.outer.momentum", 0.9, ["strategy.outer", "momentum", "lr"]),
+    ("strategy.outer.lr", "fast", ["strategy.outer", "fast"]),
+    ("strategy.outer.lr", 1e300, ["strategy.outer", "1e+300"]),
+    ("strategy.outer.lr", float("nan"), ["strategy.outer", "nan"]),
+    ("strategy.merge", {"kind": "mix", "alpha": 2}, ["strategy.merge", "alpha", "2", "at most 1"]),
+    ("strategy.merge", "replace", ["strategy.merge", "'replace'"]),
+    ("strategy.codec", None, ["strategy.codec", "None"]),
+    ("strategy", [], ["strategy"]),
+    ("strategy.shedule", {}, ["strategy.shedule", "unknown", "did you mean 'schedule'"]),
+    ("membership.min_nodes", 0, ["membership.min_nodes", "0", "1"]),
+    ("membership.lease_s", float("inf"), ["membership.lease_s", "inf"]),
+    ("storage.receipts", 17, ["storage.receipts", "17", "16"]),
+    ("storage.quota_bytes", "20 GB", ["storage.quota_bytes", "'20 GB'", "integer"]),
+    ("evaluation.every", 0, ["evaluation.every", "0", "1"]),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "says"), FIELDS, ids=lambda x: x if isinstance(x, str) else None)
+def test_a_field_that_is_wrong(path: str, value: Any, says: list[str]) -> None:
+    error = _refused(_with(path, value))
+    assert error.code == "SH-RECIPE-02"
+    for part in says:
+        assert part in error.cause + error.next_step, f"{part!r} is not in: {error}"
+
+
+@pytest.mark.parametrize("section", ["model", "data", "inner", "budget"])
+def test_a_missing_section_is_named(section: str) -> None:
+    values = {key: value for key, value in GOOD.items() if key != section}
+    error = _refused(values)
+    assert error.code == "SH-RECIPE-02" and f"{section}: missing" in error.cause
+
+
+def test_without_a_budget_there_is_no_end() -> None:
+    error = _refused(_with("budget", {}))
+    assert error.code == "SH-RECIPE-02" and "rounds, tokens, seconds" in error.cause
+
+
+def test_every_mistake_is_named_at_once() -> None:
+    values = _with("seed", -1)
+    values["budget"] = {"rounds": 0}
+    cause = _refused(values).cause
+    assert "seed" in cause and "budget.rounds" in cause
+
+
+def test_overlap_needs_a_merge_that_keeps_progress() -> None:
+    error = _refused(_with("strategy.schedule.overlap", True))
+    assert error.code == "SH-RECIPE-03"
+    assert "replace" in error.cause and "mix" in error.cause and "strategy" in error.cause
+
+
+def test_a_lease_must_outlast_heartbeats() -> None:
+    error = _refused(_with("membership", {"lease_s": 3, "heartbeat_s": 2}))
+    assert error.code == "SH-RECIPE-03" and "lease_s" in error.cause and "heartbeat_s" in error.cause
+
+
+def test_overrides() -> None:
+    recipe = _parse(
+        GOOD,
+        "budget.rounds=7",
+        "strategy.preset=diloco",
+        "strategy.outer.lr=0.5",
+        "name=new name",
+        "membership.lease_s=30",
+        "strategy.codec={kind: int8, error_feedback: true}",
+    )
+    assert recipe.budget.rounds == 7 and recipe.name == "new name"
+    assert recipe.strategy.outer.params() == {"lr": 0.5, "momentum": 0.9}
+    assert recipe.membership.lease_s == 30 and recipe.strategy.codec.error_feedback
+
+
+def test_the_environment_overrides_the_file_and_set_overrides_both() -> None:
+    environment = {"SHOAL_SET_budget__rounds": "20", "SHOAL_SET_seed": "9", "OTHER": "x"}
+    recipe = _parse(GOOD, "budget.rounds=30", **environment)
+    assert recipe.budget.rounds == 30 and recipe.seed == 9
+
+
+def test_the_process_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOAL_SET_budget__rounds", "21")
+    assert parse_recipe(json.dumps(GOOD)).budget.rounds == 21
+
+
+@pytest.mark.parametrize(
+    "setting", ["budget", "=5", ".=5", "budget..rounds=5", "budget.rounds.deep=5", "name.first=x", "a b"]
+)
+def test_a_setting_that_cannot_be_read(setting: str) -> None:
+    error = _refused(GOOD, setting)
+    assert error.code == "SH-RECIPE-02" and setting.split("=")[0] in error.cause
+
+
+def test_a_setting_with_a_wrong_value_is_named_by_its_path() -> None:
+    assert "budget.rounds" in _refused(GOOD, "budget.rounds=many").cause
+    assert "budget.rouns" in _refused(GOOD, "budget.rouns=3").cause
+    assert "seed" in _refused(GOOD, "seed=2026-13-45").cause
+
+
+def test_files(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(GOOD))
+    assert load_recipe(path, environment={}).seed == 3
+    path.write_text("model: [")
+    with pytest.raises(ShoalError, match=r"SH-RECIPE-01.*recipe\.yaml, line"):
+        load_recipe(path, environment={})
+    path.write_bytes(b"\xff\xfe\x00")
+    for where in (path, tmp_path / "none.yaml", tmp_path):
+        with pytest.raises(ShoalError, match="SH-RECIPE-01"):
+            load_recipe(where, environment={})
+
+
+def test_a_log_with_a_broken_recipe_is_told_so() -> None:
+    for text in ("{}", "noise", json.dumps({**GOOD, "seed": -1})):
+        with pytest.raises(ShoalError, match="SH-RECIPE-0"):
+            recipe_in_log(text)
+
+
+def test_the_recipes_that_ship_load() -> None:
+    folder = Path(__file__).parents[3] / "src" / "shoal" / "apps" / "recipes"
+    paths = sorted(folder.glob("*.yaml"))
+    assert len(paths) >= 2
+    for path in paths:
+        recipe = load_recipe(path, environment={})
+        assert recipe_in_log(recipe.model_dump_json()) == recipe
