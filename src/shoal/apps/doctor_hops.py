@@ -10,14 +10,20 @@ import asyncio
 import contextlib
 import socket
 import ssl
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 from shoal.apps.doctor_checks import Check
 from shoal.base.errors import ChannelClosed, ShoalError
+from shoal.node.session import Invitation, open_session
+from shoal.wire.identity import Identity
 from shoal.wire.messages import PROTOCOL, Challenge, decode, version_error
 from shoal.wire.ticket import Ticket, read_ticket
 from shoal.worlds.real.addresses import split_address
 from shoal.worlds.real.channels import ChannelLimits, connect
+from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.host import RealHost
 from shoal.worlds.real.meter import Meter
 from shoal.worlds.real.tls import WrongNode, client_context
 
@@ -57,8 +63,7 @@ async def _check_address(ticket: Ticket, address: str) -> list[Check]:
         done.append(await _challenge(ticket, address))
     except _Broken as broken:
         return [*done, broken.check]
-    found = "checked only when joining: a hello that passes is a member's"
-    return [*done, _ok("token, run, blobs", found)]
+    return [*done, await _ask(ticket)]
 
 
 def _split(address: str) -> tuple[str, int]:
@@ -128,6 +133,27 @@ async def _challenge(ticket: Ticket, address: str) -> Check:
     if message.protocol != PROTOCOL:
         raise _Broken(_failed("protocol", version_error(message.protocol)))
     return _ok("protocol", f"version {PROTOCOL} on both sides")
+
+
+async def _ask(ticket: Ticket) -> Check:
+    """Would the run let a newcomer with this ticket in? A fresh identity asks, and does not join."""
+    identity = Identity.generate()
+    async with RealHost(identity, FileDisk(Path(tempfile.gettempdir()))) as host:
+        try:
+            channel, welcome = await open_session(
+                host,
+                identity,
+                Invitation.from_ticket(ticket, "doctor"),
+                blob_address="",
+                length=0,
+                probe=True,
+            )
+        except ChannelClosed as error:
+            return _unreachable("token and run", _words(error), "try again; the connection broke")
+        except ShoalError as error:
+            return _failed("token and run", error)
+        await channel.close()
+    return _ok("token and run", f"it would let this machine in; its log has {welcome.length} entries")
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:

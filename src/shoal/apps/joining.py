@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -79,25 +78,17 @@ async def take_part(
     Signals can be heeded in the main thread only.
     """
     identity = load_or_create_identity(volunteer.folder / "key")
-    agreed: Future[None] = Future()
-
-    def make_when_agreed(recipe: Recipe, genesis: Genesis, read: Callable[[BlobId], bytes]) -> Trainer:
-        agreed.result()  # Cancelled if the volunteer leaves first, and then so is this work.
-        return make_trainer(recipe, genesis, read)
-
     with _alone(volunteer.folder / "runs" / ticket.run):
         async with _host(volunteer, identity) as host:
             options = NodeOptions(
+                agree=agree,
                 may_train=IdleWatch().reason if volunteer.when_idle else lambda: "",
                 traffic=lambda: _up_and_down(host),
                 device=volunteer.device,
             )
             invitation = Invitation.from_ticket(ticket, volunteer.name)
-            service = NodeService(host, identity, invitation, make_when_agreed, options)
-            try:
-                return await _accompany(service, host, agree, watch, agreed, heed_signals)
-            finally:
-                agreed.cancel()  # A thread may be waiting for the answer.
+            service = NodeService(host, identity, invitation, make_trainer, options)
+            return await _accompany(service, host, watch, heed_signals)
 
 
 def _host(volunteer: Volunteer, identity: Identity) -> RealHost:
@@ -114,35 +105,18 @@ def _host(volunteer: Volunteer, identity: Identity) -> RealHost:
 async def _accompany(
     service: NodeService,
     host: RealHost,
-    agree: Agree,
     watch: Watch,
-    agreed: Future[None],
     heed_signals: bool,
 ) -> str:
     """Run the service with those who watch it; the first error of either ends both."""
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(service.run(), name="node")
-        beside = [
-            tasks.create_task(_ask(service, agree, agreed, running), name="ask the volunteer"),
-            tasks.create_task(_watch(service, host, watch), name="show the node"),
-        ]
-        heeding = _leaving_on_signals(tasks, service, running, agreed)
+        watching = tasks.create_task(_watch(service, host, watch), name="show the node")
+        heeding = _leaving_on_signals(tasks, service, running)
         with heeding if heed_signals else contextlib.nullcontext():
             await asyncio.wait({running})
-        for task in beside:
-            task.cancel()
+        watching.cancel()
     return "left" if running.cancelled() else running.result()
-
-
-async def _ask(service: NodeService, agree: Agree, agreed: Future[None], running: asyncio.Task[str]) -> None:
-    while getattr(service, "machine", None) is None or service.machine.recipe is None:
-        await service.host.clock.sleep(LOOK_EVERY_S)
-    recipe, genesis = service.machine.recipe, service.machine.view.genesis
-    assert recipe is not None and genesis is not None
-    if await agree(recipe, genesis):
-        agreed.set_result(None)
-    else:
-        await _leave(service, running, agreed, "the volunteer declined")
 
 
 async def _watch(service: NodeService, host: RealHost, watch: Watch) -> None:
@@ -151,9 +125,8 @@ async def _watch(service: NodeService, host: RealHost, watch: Watch) -> None:
     await watch(service, host)
 
 
-async def _leave(service: NodeService, running: asyncio.Task[str], agreed: Future[None], reason: str) -> None:
+async def _leave(service: NodeService, running: asyncio.Task[str], reason: str) -> None:
     """Say goodbye and let the work end; cut off what does not end in time."""
-    agreed.cancel()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(LEAVE_S):
             await service.leave(reason)
@@ -164,7 +137,7 @@ async def _leave(service: NodeService, running: asyncio.Task[str], agreed: Futur
 
 @contextlib.contextmanager
 def _leaving_on_signals(
-    tasks: asyncio.TaskGroup, service: NodeService, running: asyncio.Task[str], agreed: Future[None]
+    tasks: asyncio.TaskGroup, service: NodeService, running: asyncio.Task[str]
 ) -> Iterator[None]:
     """The first signal leaves cleanly, the second ends the process at once."""
     loop, asked = asyncio.get_running_loop(), False
@@ -174,7 +147,7 @@ def _leaving_on_signals(
         if asked:
             os._exit(130)
         asked = True
-        tasks.create_task(_leave(service, running, agreed, "the volunteer left"), name="leave")
+        tasks.create_task(_leave(service, running, "the volunteer left"), name="leave")
 
     numbers = (signal.SIGINT, signal.SIGTERM)
     for number in numbers:

@@ -22,6 +22,7 @@ from shoal.coordinator.admission import JoinToken, token_hash
 from shoal.data.manifest import Manifest
 from shoal.data.prepare import prepare
 from shoal.replica.blobs import PRUNE_AFTER_ROUNDS, BlobStore
+from shoal.replica.fold import ARITHMETIC
 from shoal.replica.state import State, encode_state, initial_state, state_hash
 from shoal.runlog.chain import NO_HEAD, Link, make_link
 from shoal.runlog.entries import Genesis
@@ -137,6 +138,7 @@ def _genesis(
         state=state_hash(state),
         snapshot=room.put(snapshot),
         snapshot_bytes=len(snapshot),
+        arithmetic=ARITHMETIC,
     )
     link = make_link(identity, run, NO_HEAD, FIRST_TERM, wall_ms, genesis)
     RunView().apply(link)  # the check that every reader of this log will make

@@ -55,6 +55,7 @@ from shoal.wire.messages import (
     Message,
     PleasePush,
     Refuse,
+    Welcome,
     decode,
     encode,
 )
@@ -215,8 +216,8 @@ class CoordinatorService:
                 if not isinstance(hello, Hello):
                     return None
                 refuse = self._judge(hello, nonce)
-                if refuse is not None:
-                    await channel.send(encode(refuse))
+                if refuse is not None or hello.probe:
+                    await channel.send(encode(refuse or self._welcome(hello.run)))
                     return None
         except ShoalError as error:
             with contextlib.suppress(ChannelClosed):
@@ -226,6 +227,11 @@ class CoordinatorService:
         except (ChannelClosed, TimeoutError):
             return None
         return hello.run, hello
+
+    def _welcome(self, run: RunId) -> Welcome:
+        machine = self.runs[run].machine
+        heartbeat_s = machine.recipe.membership.heartbeat_s
+        return Welcome(run=run, heartbeat_s=heartbeat_s, length=machine.view.length)
 
     def _judge(self, hello: Hello, nonce: bytes) -> Refuse | None:
         run = self.runs.get(hello.run)

@@ -44,9 +44,7 @@ def prepare(spec: TextLike | ArrayLike | OwnSource, put: Put) -> Manifest:
     if isinstance(spec, OwnSource):
         # Samples are numbered, so that members take different ones; what they are is not the run's to know.
         described = put(spec.model_dump_json().encode())
-        return Manifest(
-            kind="arrays", dtype="float32", train=(Shard(described, spec.items),), validation=()
-        )
+        return Manifest(kind="arrays", dtype="float32", train=(Shard(described, spec.items),), validation=())
     if isinstance(spec, NpzSource | DigitsSource):
         return _prepare_arrays(spec, put)
     return _prepare_tokens(spec, put)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -54,6 +54,10 @@ RETRY_S = 1.0
 TrainerFactory = Callable[[Recipe, Genesis, Callable[[BlobId], bytes]], Trainer]
 
 
+async def always(recipe: Recipe, genesis: Genesis) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOptions:
     """How this volunteer wants its node to behave."""
@@ -62,6 +66,8 @@ class NodeOptions:
     """What simulation charges for one step at device speed 1."""
     give_up_s: float = 30.0
     """How long the first connection may take before the node says that it cannot be had."""
+    agree: Callable[[Recipe, Genesis], Awaitable[bool]] = always
+    """Asked once what will run is known, before anything is fetched for it; False to leave instead."""
     may_train: Callable[[], str] = lambda: ""
     """Asked between jobs: "" to train, or why not now (someone is using the machine, say)."""
     traffic: Callable[[], tuple[int, int]] = lambda: (0, 0)

@@ -52,9 +52,16 @@ class Invitation:
 
 
 async def open_session(
-    host: Host, identity: Identity, invitation: Invitation, *, blob_address: str, length: int
+    host: Host,
+    identity: Identity,
+    invitation: Invitation,
+    *,
+    blob_address: str,
+    length: int,
+    probe: bool = False,
 ) -> tuple[Channel, Welcome]:
-    """Connect and be welcomed. Raises `ChannelClosed` if that may work later, `ShoalError` if it never will."""
+    """Connect and be welcomed (only asking, with `probe`). Raises `ChannelClosed` if that may work later,
+    `ShoalError` if it never will."""
     failure = ChannelClosed("the ticket has no address")
     for address in invitation.addresses:
         try:
@@ -64,7 +71,7 @@ async def open_session(
             continue
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                return channel, await _greet(channel, identity, invitation, blob_address, length)
+                return channel, await _greet(channel, identity, invitation, blob_address, length, probe)
         except TimeoutError:
             failure = ChannelClosed(f"{address} did not answer the handshake")
         except ChannelClosed as error:
@@ -74,7 +81,12 @@ async def open_session(
 
 
 async def _greet(
-    channel: Channel, identity: Identity, invitation: Invitation, blob_address: str, length: int
+    channel: Channel,
+    identity: Identity,
+    invitation: Invitation,
+    blob_address: str,
+    length: int,
+    probe: bool,
 ) -> Welcome:
     challenge = decode(await channel.recv())
     if not isinstance(challenge, Challenge):
@@ -91,6 +103,7 @@ async def _greet(
         address=blob_address,
         length=length,
         proof=sign(identity, proof),
+        probe=probe,
     )
     await channel.send(encode(hello))
     while True:

@@ -14,9 +14,24 @@ from dataclasses import dataclass
 import torch
 
 from shoal.aggregate.base import Aggregator, OuterOptimizer
+from shoal.base.errors import ShoalError
 from shoal.codec.base import CHUNK, Codec, Source
 from shoal.replica.state import State
 from shoal.replica.update import open_update
+from shoal.runlog.entries import Genesis
+
+ARITHMETIC = 1
+"""The version of the fold's arithmetic, to the last bit. A run is folded by the version it began with."""
+
+
+def check_arithmetic(genesis: Genesis) -> None:
+    """Raise SH-JOIN-06 if this program would fold the run to other bits than those who began it."""
+    if genesis.arithmetic != ARITHMETIC:
+        raise ShoalError(
+            "SH-JOIN-06",
+            f"the run is folded by arithmetic {genesis.arithmetic}, this program has {ARITHMETIC}",
+            "install the version of shoal that the run was founded with",
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,8 @@ class Genesis(msgspec.Struct, frozen=True, kw_only=True, tag="genesis"):
     state: str
     snapshot: BlobId
     snapshot_bytes: int
+    arithmetic: int = 1
+    """The version of the fold's arithmetic, see `replica.fold`."""
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="joined"):

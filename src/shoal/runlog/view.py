@@ -216,7 +216,9 @@ class RunView:
             case Snapshot():
                 _require(self.stands(body.at), f"snapshots position {body.at}, which does not stand")
             case Rewind():
-                _require(self.may_rewind(body.to), f"rewinds to {body.to}, which does not stand or is not kept")
+                _require(
+                    self.may_rewind(body.to), f"rewinds to {body.to}, which does not stand or is not kept"
+                )
             case Genesis() | Stopped():
                 pass
 

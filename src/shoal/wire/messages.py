@@ -37,6 +37,8 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     length: int
     """How many entries of the log it has."""
     proof: Signed
+    probe: bool = False
+    """Only ask whether it would be let in: it is answered as if it joined, and does not."""
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):

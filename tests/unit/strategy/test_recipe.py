@@ -103,7 +103,7 @@ def test_yaml_that_breaks_the_reader_is_answered_too(text: str) -> None:
 
 def test_the_line_of_a_mistake_is_named() -> None:
     with pytest.raises(ShoalError, match="line 3"):
-        parse_recipe("name: x\nseed: 1\nmodel: [\n", environment={})
+        parse_recipe("name: x\nseed: 1\nmodel: a: b\n", environment={})
 
 
 # path, value, what the answer must say

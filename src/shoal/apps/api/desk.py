@@ -103,10 +103,13 @@ class Desk:
             raise _not_now(f"the run has ended: {view.stopped}", "submit a new run")
         if not view.path:
             raise _not_now("no round was sealed yet", "there is nothing to undo")
-        if not view.stands(to) or to == view.at:
-            earlier = [0, *(step.position for step in view.path[:-1])][-5:]
+        if to == view.at or not view.may_rewind(to):
+            places = [0, *(step.position for step in view.path[:-1])]
+            earlier = [position for position in places if view.may_rewind(position)][-5:]
             choices = ", ".join(str(position) for position in earlier)
-            raise _not_now(f"{to} is not the position of an earlier seal", f"the latest ones: {choices}")
+            raise _not_now(
+                f"{to} is not the position of an earlier seal that is kept", f"the latest ones: {choices}"
+            )
         await self._post(run, RewindAsked(to, reason), lambda: view.at == to)
 
     async def ticket(self, run: RunId, expires_s: float | None) -> tuple[str, JoinToken]:

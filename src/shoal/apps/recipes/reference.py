@@ -82,14 +82,20 @@ def _section(title: str, model: type[BaseModel], only: tuple[str, ...] | None = 
     yield "| field | default | meaning |\n| --- | --- | --- |"
     for name, field in model.model_fields.items():
         if name in (only or model.model_fields) and name not in ("kind", "source"):
-            default = "required" if field.is_required() else f"`{_shown(field.get_default(call_default_factory=True))}`"
+            default = (
+                "required"
+                if field.is_required()
+                else f"`{_shown(field.get_default(call_default_factory=True))}`"
+            )
             yield f"| `{name}` | {default} | {_meaning(field)} |"
 
 
 def _meaning(field: FieldInfo) -> str:
     words = " ".join((field.description or "").split())
     limits = [_limit(item) for item in field.metadata]
-    choices = typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ()
+    choices = (
+        typing.get_args(field.annotation) if typing.get_origin(field.annotation) is typing.Literal else ()
+    )
     notes = [text for text in [*limits, ", ".join(map(str, choices)) if len(choices) > 1 else ""] if text]
     return " ".join([words, f"({'; '.join(notes)})" if notes else ""]).strip()
 
@@ -103,7 +109,8 @@ def _limit(item: object) -> str:
 
 
 def _options(field: FieldInfo) -> list[type[BaseModel]]:
-    return [option for option in typing.get_args(field.annotation) if inspect.isclass(option)]
+    options = typing.get_args(field.annotation)
+    return [option for option in options if inspect.isclass(option) and issubclass(option, BaseModel)]
 
 
 def _tag(model: type[BaseModel]) -> str:
@@ -118,7 +125,11 @@ def _shown(value: Any) -> str:
 
 
 def _inline(piece: dict[str, Any]) -> str:
-    return "`" + ", ".join(f"{key} {value}" if key != "kind" else str(value) for key, value in piece.items()) + "`"
+    return (
+        "`"
+        + ", ".join(f"{key} {value}" if key != "kind" else str(value) for key, value in piece.items())
+        + "`"
+    )
 
 
 def _parameters(factory: Callable[..., object]) -> str:

@@ -28,6 +28,7 @@ from shoal.data.prepare import prepare
 from shoal.node.service import NodeOptions, NodeService
 from shoal.node.session import Invitation
 from shoal.replica.blobs import BlobStore, chunk_list
+from shoal.replica.fold import ARITHMETIC
 from shoal.replica.state import encode_state, initial_state, state_hash
 from shoal.runlog.chain import NO_HEAD, make_link
 from shoal.runlog.entries import Genesis
@@ -177,6 +178,7 @@ class Chaos:
             state=state_hash(state),
             snapshot=blobs.put(snapshot),
             snapshot_bytes=len(snapshot),
+            arithmetic=ARITHMETIC,
         )
         link = make_link(place.identity, self.run, NO_HEAD, 1, 1_800_000_000_000, genesis)
         store = FileLogStore(place.disk, lambda point: None)

@@ -1,0 +1,95 @@
+from typing import Any
+
+import msgspec
+import pytest
+from runlog.small_log import COORDINATOR, NODES, OTHER_RUN, RUN, STRANGER
+
+from shoal.coordinator.admission import JoinToken, clean_name, judge, node_of, token_hash, wrong_run
+from shoal.wire.messages import PROTOCOL, Hello, Proof, Refuse
+from shoal.wire.signed import Signed, sign
+
+A, NONCE = NODES[0], b"n" * 32
+TOKENS = (JoinToken(sha256=token_hash("old"), expires_ms=1000), JoinToken(sha256=token_hash("secret")))
+
+
+def _hello(**changes: Any) -> Hello:
+    hello = Hello(
+        protocol=PROTOCOL,
+        run=RUN,
+        public=A.public,
+        token="secret",
+        name="ann",
+        address="",
+        length=0,
+        proof=sign(A, Proof(run=RUN, coordinator=COORDINATOR.node, nonce=NONCE)),
+    )
+    return msgspec.structs.replace(hello, **changes)
+
+
+def _judge(hello: Hello, wall_ms: int = 500) -> Refuse | None:
+    return judge(
+        hello, nonce=NONCE, run=RUN, coordinator=COORDINATOR.node, tokens=TOKENS, wall_ms=wall_ms
+    )
+
+
+def _proof(signer: Any = A, **changes: Any) -> Signed:
+    proof = Proof(run=RUN, coordinator=COORDINATOR.node, nonce=NONCE)
+    return sign(signer, msgspec.structs.replace(proof, **changes))
+
+
+def test_one_with_its_key_and_a_token_is_let_in() -> None:
+    assert _judge(_hello()) is None and node_of(_hello()) == A.node
+    assert _judge(_hello(token="old")) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"protocol": PROTOCOL + 1}, "SH-JOIN-06"),
+        ({"proof": _proof(STRANGER)}, "SH-JOIN-07"),
+        ({"proof": _proof(nonce=b"old" * 10)}, "SH-JOIN-07"),
+        ({"proof": _proof(coordinator=STRANGER.node)}, "SH-JOIN-07"),
+        ({"proof": _proof(run=OTHER_RUN)}, "SH-JOIN-07"),
+        ({"proof": Signed(b"", b"")}, "SH-JOIN-07"),
+        ({"public": STRANGER.public}, "SH-JOIN-07"),
+        ({"public": b"short"}, "SH-JOIN-07"),
+        ({"run": OTHER_RUN, "proof": _proof(run=OTHER_RUN)}, "SH-JOIN-04"),
+        ({"token": "wrong"}, "SH-JOIN-02"),
+        ({"token": ""}, "SH-JOIN-02"),
+        ({"token": "ö" * 10_000}, "SH-JOIN-02"),
+    ],
+)
+def test_why_not(changes: dict[str, Any], code: str) -> None:
+    refuse = _judge(_hello(**changes))
+    assert refuse is not None and refuse.code == code and refuse.cause and refuse.next_step
+
+
+def test_an_expired_token() -> None:
+    refuse = _judge(_hello(token="old"), wall_ms=8000)
+    assert refuse is not None and refuse.code == "SH-JOIN-03" and "7 s ago" in refuse.cause
+    assert _judge(_hello(token="old"), wall_ms=1000) is None
+
+
+def test_only_the_hash_is_kept() -> None:
+    assert "secret" not in repr(TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("name", "clean"),
+    [
+        ("ann", "ann"),
+        ("", "node"),
+        ("  ", "node"),
+        ("\x1b[31mred", "31mred"),
+        ("a\nb", "ab"),
+        ("x" * 99, "x" * 40),
+        ("łódź-1_2.x y", "łódź-1_2.x y"),
+        ("<script>", "script"),
+    ],
+)
+def test_names_are_fit_to_print(name: str, clean: str) -> None:
+    assert clean_name(name) == clean
+
+
+def test_a_wrong_run_is_told_in_words() -> None:
+    assert wrong_run(OTHER_RUN).code == "SH-JOIN-04" and OTHER_RUN[:12] in wrong_run(OTHER_RUN).cause
