@@ -29,7 +29,7 @@ from shoal.node.link import ControlLink
 from shoal.node.machine import NodeMachine
 from shoal.node.session import Invitation
 from shoal.replica.blobs import BlobStore
-from shoal.replica.fold import FoldRules, fold
+from shoal.replica.fold import FoldRules, check_arithmetic, fold
 from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
@@ -355,8 +355,12 @@ class NodeService:
     # --- getting ready -------------------------------------------------------------------------------------
 
     async def _prepare(self, genesis: Genesis) -> None:
-        """Fetch the data and build the model."""
+        """Once the volunteer agrees: fetch the data and build the model."""
         assert self.machine.recipe is not None
+        check_arithmetic(genesis)
+        if not await self.options.agree(self.machine.recipe, genesis):
+            await self.leave("the volunteer declined")
+            return
         build = partial(self._make_trainer, self.machine.recipe, genesis, self.blobs.get)
         trainer = None
         while trainer is None:

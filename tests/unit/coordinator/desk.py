@@ -86,13 +86,13 @@ class Desk:
         self.arrive(*nodes)
         self.beat(*nodes)
 
-    def offer(self, node: Identity, offer: Offer | None = None, **changes: Any) -> ClaimAck:
+    def offer(self, node: Identity, offer: Offer | None = None, /, **changes: Any) -> ClaimAck:
         self.say(node, offer or make_offer(self.view, node, **changes))
         return self.acks(node)[-1]
 
-    def attest(self, node: Identity, state: str, at: int | None = None, **changes: Any) -> list[Effect]:
-        at = self.view.at if at is None else at
-        return self.say(node, Attest(attestation=make_attestation(self.view, node, at, state, **changes)))
+    def attest(self, node: Identity, state: str, /, **changes: Any) -> list[Effect]:
+        word = make_attestation(self.view, node, self.view.at, state, **changes)
+        return self.say(node, Attest(attestation=word))
 
     def tick(self, seconds: float = 0.0) -> list[Effect]:
         self.now += seconds

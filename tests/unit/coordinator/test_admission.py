@@ -26,9 +26,15 @@ def _hello(**changes: Any) -> Hello:
     return msgspec.structs.replace(hello, **changes)
 
 
-def _judge(hello: Hello, wall_ms: int = 500) -> Refuse | None:
+def _judge(hello: Hello, wall_ms: int = 500, *, is_member: bool = False) -> Refuse | None:
     return judge(
-        hello, nonce=NONCE, run=RUN, coordinator=COORDINATOR.node, tokens=TOKENS, wall_ms=wall_ms
+        hello,
+        nonce=NONCE,
+        run=RUN,
+        coordinator=COORDINATOR.node,
+        tokens=TOKENS,
+        wall_ms=wall_ms,
+        is_member=is_member,
     )
 
 
@@ -68,6 +74,13 @@ def test_an_expired_token() -> None:
     refuse = _judge(_hello(token="old"), wall_ms=8000)
     assert refuse is not None and refuse.code == "SH-JOIN-03" and "7 s ago" in refuse.cause
     assert _judge(_hello(token="old"), wall_ms=1000) is None
+
+
+def test_a_member_needs_no_token_but_its_key() -> None:
+    assert _judge(_hello(token="wrong"), is_member=True) is None
+    assert _judge(_hello(token="old"), wall_ms=8000, is_member=True) is None
+    refuse = _judge(_hello(proof=_proof(STRANGER)), is_member=True)
+    assert refuse is not None and refuse.code == "SH-JOIN-07"
 
 
 def test_only_the_hash_is_kept() -> None:

@@ -22,7 +22,7 @@ class Hall:
             self.seals.append(self.clerk.seal(A))
         self.ears = Attesting(self.clerk.view)
 
-    def says(self, node: Identity, state: str, at: int | None = None, **changes: Any) -> bool:
+    def says(self, node: Identity, state: str, at: int | None = None, /, **changes: Any) -> bool:
         where = self.seals[-1] if at is None else at
         word = make_attestation(self.clerk.view, node, where, state, **changes)
         return self.ears.heard(node.node, word) is not None
@@ -78,9 +78,9 @@ def test_dissenters_are_named() -> None:
 def test_words_about_what_was_undone_are_not_heard() -> None:
     hall = Hall(2)
     hall.clerk.append(Rewind(to=hall.seals[0], reason="asked"))
-    assert not hall.says(A, "s", at=hall.seals[1])
-    assert hall.says(A, "s", at=hall.seals[0])
-    assert not hall.says(A, "s", at=1), "no seal stands there"
+    assert not hall.says(A, "s", hall.seals[1])
+    assert hall.says(A, "s", hall.seals[0])
+    assert not hall.says(A, "s", 1), "no seal stands there"
 
 
 def test_only_its_own_word_is_heard() -> None:
@@ -135,6 +135,6 @@ def test_snapshots_are_wanted_once() -> None:
 def test_memory_is_bounded() -> None:
     hall = Hall(POSITIONS_KEPT + 10)
     for at in hall.seals:
-        hall.says(A, "s", at=at)
+        hall.says(A, "s", at)
     assert hall.ears.agreed_at(hall.seals[0]) is None
     assert hall.ears.agreed_at(hall.seals[-1]) is not None

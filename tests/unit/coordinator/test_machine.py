@@ -352,10 +352,20 @@ def test_all_gone_and_back() -> None:
     length = desk.view.length
     desk.tick(100)
     assert desk.view.length == length, "waiting writes nothing"
-    desk.arrive(A)
-    desk.beat(A)
+    desk.arrive(C)
+    desk.beat(C)
     plan = desk.view.plan
-    assert plan is not None and [m.node for m in plan.members] == [A.node] and plan.round == 0
+    assert plan is not None and [m.node for m in plan.members] == [C.node] and plan.round == 0
+    assert "every member of the plan is gone" in plan.reason
+    assert desk.offer(C).kept and desk.view.round == 1
+    desk.check()
+
+
+def test_one_of_those_that_were_gone_comes_back_to_its_old_plan() -> None:
+    desk = _open(A, B)
+    desk.tick(7)
+    desk.join(A)
+    assert desk.view.round == 0 and desk.machine.waiting_for == "0 of 2 updates"
     assert desk.offer(A).kept and desk.view.round == 1
     desk.check()
 
@@ -386,13 +396,14 @@ def test_a_kept_claim_survives_a_restart() -> None:
     offer = make_offer(desk.view, A)
     assert desk.offer(A, offer).kept
     desk.restart()
-    assert desk.view.plan is not None and desk.view.term == 1
+    assert desk.view.plan is not None
+    term = desk.view.term
     desk.tick()
     assert desk.view.round == 0, "the planned members get a lease to come back"
     desk.arrive(A, B)
     assert desk.offer(A, offer).kept and desk.wanted(Keep) == []
     assert desk.offer(B).kept
-    assert len(desk.view.path[0].updates) == 2 and desk.view.term == 2
+    assert len(desk.view.path[0].updates) == 2 and desk.view.term == term + 1
     desk.check()
 
 
@@ -633,6 +644,7 @@ def test_the_final_state_is_saved_after_the_stop() -> None:
     desk = _open(A, B, recipe=small_recipe(membership=_members(2), budget={"rounds": 1}))
     at = desk.seal_round(A, B)
     assert desk.view.stopped == "1 rounds done" and not desk.machine.finished
+    desk.tick()
     assert "final state" in desk.machine.waiting_for
     blob = snapshot_of("s")
     desk.attest(A, "s", snapshot=blob)
@@ -695,11 +707,8 @@ def test_entries_are_signed_with_a_higher_term_after_every_start() -> None:
     terms = [desk.view.term]
     for _ in range(3):
         desk.restart()
-        desk.step(RewindAsked(0, "nothing to do"))
-        desk.arrive(A, B)
-        desk.beat(A, B)
-        desk.tick(20)
         desk.join(A, B)
+        desk.seal_round(A, B)
         terms.append(desk.view.term)
     assert terms == sorted(set(terms)) and len(terms) == 4
     desk.check()

@@ -1,6 +1,6 @@
 from runlog.small_log import COORDINATOR, NODES, Clerk, small_recipe
 
-from shoal.coordinator.seats import Seats
+from shoal.coordinator.seats import LAG_ALLOWED, Seats
 from shoal.wire.messages import Heartbeat
 
 A, B, C = (node.node for node in NODES[:3])
@@ -48,21 +48,22 @@ def test_coming_back_keeps_how_far_it_had_come() -> None:
     assert seats.by_node == {}
 
 
-def test_the_ready_have_the_current_state_or_are_folding_the_last_seal() -> None:
+def test_the_ready_have_the_current_state_or_are_a_few_folds_away() -> None:
     a, b = NODES[:2]
     clerk = Clerk()
     clerk.found()
     clerk.join(a, b)
     seals = []
-    for _ in range(3):
+    for _ in range(LAG_ALLOWED + 2):
         clerk.plan(a, b)
         seals.append(clerk.seal(a, b))
     seats = _seats()
-    for at, ready in [(seals[2], True), (seals[1], True), (seals[0], False), (0, False), (-1, False), (99, False)]:
+    recent = [(at, True) for at in seals[-LAG_ALLOWED:]]
+    for at, ready in [*recent, (seals[1], False), (seals[0], False), (0, False), (-1, False), (9999, False)]:
         seats.arrived(A, "a", "h:1", 0.0)
         seats.beat(A, _beat(at))
         assert seats.ready(1.0, clerk.view) == ([A] if ready else []), at
-    seats.beat(A, _beat(seals[2]))
+    seats.beat(A, _beat(seals[-1]))
     assert seats.ready(6.0, clerk.view) == []
     seats.lost(A, 0.5)
     assert seats.ready(0.6, clerk.view) == []

@@ -91,7 +91,7 @@ def founded(recipe: Recipe | None = None) -> RunView:
     return view
 
 
-def make_claim(view: RunView, node: Identity, **changes: Any) -> Claim:
+def make_claim(view: RunView, node: Identity, /, **changes: Any) -> Claim:
     """What an honest member of the open round would claim, with `changes`."""
     position = max(view.planned.get(node.node, {0: None}))
     assignment = view.planned.get(node.node, {}).get(position)
@@ -124,7 +124,7 @@ def make_receipt(holder: Identity, blob: BlobId, /, **changes: Any) -> Signed:
     return sign(holder, msgspec.structs.replace(receipt, **changes))
 
 
-def make_offer(view: RunView, node: Identity, holder: Identity = COORDINATOR, **changes: Any) -> Offer:
+def make_offer(view: RunView, node: Identity, holder: Identity = COORDINATOR, /, **changes: Any) -> Offer:
     claim = make_claim(view, node, **changes)
     return Offer(claim=sign(node, claim), receipts=(make_receipt(holder, claim.blob),))
 
@@ -136,7 +136,9 @@ def make_attestation(
     return sign(node, msgspec.structs.replace(word, **changes))
 
 
-def accepted(view: RunView, node: Identity, holder: Identity = COORDINATOR, **changes: Any) -> Accepted:
+def accepted(
+    view: RunView, node: Identity, holder: Identity = COORDINATOR, /, **changes: Any
+) -> Accepted:
     offer = make_offer(view, node, holder, **changes)
     return Accepted(claim=offer.claim, weight=STEPS * BATCH, receipts=offer.receipts)
 

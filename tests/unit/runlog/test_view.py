@@ -341,10 +341,13 @@ def test_saved_states_and_the_blobs_they_need() -> None:
     needed = view.needed_blobs()
     assert {saved.blob for saved in kept} <= needed and blob_id("data") in needed
     assert updates[-1] in needed and updates[0] not in needed
-    clerk.append(Rewind(to=seals[1], reason="asked"))
-    assert view.best_start().at == seals[1]
-    assert view.kept_states()[0].at == seals[0]
-    assert updates[1] in view.needed_blobs()
+    for undone in (0, seals[0], seals[1]):
+        with pytest.raises(BadEntry, match="not kept"):
+            clerk.append(Rewind(to=undone, reason="too far back"))
+    clerk.append(Rewind(to=seals[2], reason="asked"))
+    assert view.best_start().at == seals[2]
+    assert [saved.at for saved in view.kept_states()] == seals[1:3]
+    assert updates[2] in view.needed_blobs()
 
 
 def test_joining_again_keeps_what_was_settled() -> None:
