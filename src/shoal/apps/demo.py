@@ -54,8 +54,6 @@ SETTINGS = (
     "membership.reconnect_s=1.5",
     "evaluation.every=2",
     "budget.rounds=null",
-    # One snapshot, at the end: so every update is kept, and the whole run can be replayed from its beginning.
-    "storage.snapshot_every=1000000",
 )
 
 

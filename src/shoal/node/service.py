@@ -50,6 +50,9 @@ REQUEST_TIMEOUT_S = 20.0
 STEP_JOB_S = 0.1
 """Short steps run several to a job, about this long, so that handing over costs nothing."""
 RETRY_S = 1.0
+MAX_BACKLOG = 4096
+FIRST_QUOTA_BYTES = 1 << 30
+"""Room for others' blobs until the recipe says how much there is."""
 
 TrainerFactory = Callable[[Recipe, Genesis, Callable[[BlobId], bytes]], Trainer]
 
@@ -111,6 +114,7 @@ class NodeService:
         self._tasks = asyncio.TaskGroup()
         self._running: dict[asyncio.Task[None], None] = {}
         self.machine: NodeMachine
+        self._resources: RunResources
 
     async def run(self) -> str:
         """Take part until the run ends."""
@@ -141,16 +145,15 @@ class NodeService:
         kept = await self.host.work(self.keeping.load_outgoing)
         self.machine = NodeMachine(node=self.identity.node, view=view, outgoing=kept[0] if kept else None)
         self._local = kept[1] if kept else None
-        resources = ResourcesByRun()
-        resources.runs[self.invitation.run] = RunResources(
+        self._resources = RunResources(
             run=self.invitation.run,
             identity=self.identity,
             blobs=self.blobs,
             read_entry=self._read_entry,
             is_member=lambda node: node in view.members,
-            quota_bytes=1 << 62,
+            quota_bytes=FIRST_QUOTA_BYTES,
         )
-        self._blob_address = await self.host.offer(resources)
+        self._blob_address = await self.host.offer(ResourcesByRun({self.invitation.run: self._resources}))
 
     def _read_entry(self, position: int) -> bytes | None:
         return next(self.keeping.log.read(self.invitation.run, position, position + 1), None)
@@ -164,7 +167,10 @@ class NodeService:
                 await self._carry_out(effect)
 
     def _post(self, event: ev.Event) -> None:
-        self._events.put_nowait(event)
+        # A coordinator that talks faster than this node listens must not fill its memory. What is dropped is
+        # asked for again; what this node's own work reports is never dropped, and is bounded by that work.
+        if self._events.qsize() < MAX_BACKLOG or not isinstance(event, ev.Heard):
+            self._events.put_nowait(event)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = self._tasks.create_task(work, name=name)
@@ -372,6 +378,7 @@ class NodeService:
                 if error.code != "SH-BLOB-02":  # A rotten file was set aside by reading it: fetch it anew.
                     raise
         self._rules = self.machine.recipe.strategy.fold_rules()
+        self._resources.quota_bytes = self.machine.recipe.storage.quota_bytes
         items = genesis.manifest.train_items
         learner = await self.host.work(partial(Learner, trainer, self.machine.recipe, items))
         if self._local is not None:

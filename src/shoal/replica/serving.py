@@ -54,7 +54,8 @@ class RunResources:
         self._blobs = blobs
         self._read_entry = read_entry
         self._is_member = is_member
-        self._quota_bytes = quota_bytes
+        self.quota_bytes = quota_bytes
+        """How much may be stored here in all; may be changed while serving."""
         self._promised: dict[BlobId, int] = {}
         self._lock = threading.Lock()
 
@@ -110,16 +111,16 @@ class RunResources:
             return
         with self._lock:
             others = sum(size for other, size in self._promised.items() if other != blob)
-            if self._blobs.used_bytes() + others + chunks.size_bytes > self._quota_bytes:
-                raise Refused(f"no room: the disk quota of {self._quota_bytes} bytes is used up")
+            if self._blobs.used_bytes() + others + chunks.size_bytes > self.quota_bytes:
+                raise Refused(f"no room: the disk quota of {self.quota_bytes} bytes is used up")
             self._promised[blob] = chunks.size_bytes
 
 
 class ResourcesByRun:
     """Several runs' resources behind one address; the first part of a path names the run."""
 
-    def __init__(self) -> None:
-        self.runs: dict[RunId, RunResources] = {}
+    def __init__(self, runs: dict[RunId, RunResources] | None = None) -> None:
+        self.runs: dict[RunId, RunResources] = runs or {}
 
     def get(self, path: str, start: int, stop: int | None) -> bytes | None:
         run, _, rest = path.partition("/")

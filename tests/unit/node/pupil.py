@@ -1,0 +1,94 @@
+"""A node's machine with a clerk who writes the coordinator's log for it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from runlog.small_log import COORDINATOR, Clerk, make_claim, make_receipt, small_recipe
+
+from shoal.node.events import (
+    Connected,
+    Effect,
+    Event,
+    HasState,
+    Heard,
+    Outgoing,
+    Prepared,
+    Published,
+    SendUp,
+    Trained,
+    TrainingEnded,
+)
+from shoal.node.machine import NodeMachine
+from shoal.runlog.view import RunView
+from shoal.strategy.recipe import Recipe
+from shoal.wire.identity import Identity
+from shoal.wire.messages import Entries
+from shoal.wire.signed import sign
+
+T = TypeVar("T")
+
+
+class Pupil:
+    """The machine, what it wanted last, and the log it is being told."""
+
+    def __init__(self, identity: Identity, *others: Identity, recipe: Recipe | None = None) -> None:
+        self.identity = identity
+        self.now = 100.0
+        self.clerk = Clerk()
+        self.clerk.found(recipe or small_recipe())
+        self.clerk.join(identity, *others)
+        self.machine = NodeMachine(node=identity.node, view=RunView(), outgoing=None)
+        self.effects: list[Effect] = []
+
+    def restart(self, outgoing: Outgoing | None) -> None:
+        """A new process with the log that was recorded."""
+        view = RunView()
+        for link in self.clerk.links[: self.machine.view.length]:
+            view.apply(link)
+        self.machine = NodeMachine(node=self.identity.node, view=view, outgoing=outgoing)
+
+    def step(self, event: Event) -> list[Effect]:
+        self.effects = self.machine.step(self.now, event)
+        return self.effects
+
+    def hear(self, *entries: bytes) -> list[Effect]:
+        return self.step(Heard(Entries(items=entries)))
+
+    def catch_up(self) -> list[Effect]:
+        return self.hear(*self.clerk.entries[self.machine.view.length :])
+
+    def wanted(self, kind: type[T]) -> list[T]:
+        return [effect for effect in self.effects if isinstance(effect, kind)]
+
+    def sent(self, kind: type[T]) -> list[T]:
+        return [e.message for e in self.wanted(SendUp) if isinstance(e.message, kind)]
+
+    # --- what usually happens ----------------------------------------------------------------------------
+
+    def settle_in(self) -> None:
+        """Connected, the log heard, the data here, the first state loaded."""
+        self.step(Connected())
+        self.catch_up()
+        self.step(Prepared())
+        self.has_state(self.machine.view.best_start().at)
+
+    def has_state(self, at: int, state: str = "s", **more: Any) -> list[Effect]:
+        values = {"snapshot": None, "validation": None, **more}
+        return self.step(HasState(at=at, state=state, **values))
+
+    def outgoing(self, **changes: Any) -> Outgoing:
+        claim = make_claim(self.machine.view, self.identity, **changes)
+        return Outgoing(claim=claim, signed=sign(self.identity, claim))
+
+    def train(self) -> Outgoing:
+        """The training task that was wanted has made its update."""
+        made = self.outgoing(sequence=self.machine.next_sequence)
+        self.step(Trained(made))
+        published = list(self.effects)
+        self.step(TrainingEnded(made.claim.plan))
+        self.effects = published + self.effects
+        return made
+
+    def publish(self, made: Outgoing) -> list[Effect]:
+        return self.step(Published(made.claim.sequence, (make_receipt(COORDINATOR, made.claim.blob),)))

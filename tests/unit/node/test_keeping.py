@@ -1,0 +1,105 @@
+import random
+
+import msgspec
+import pytest
+from runlog.small_log import COORDINATOR, NODES, RUN, make_claim, whole_story
+
+from shoal.base.disk import SubDisk
+from shoal.node.events import Outgoing
+from shoal.node.keeping import Keeping
+from shoal.runlog.chain import Equivocation
+from shoal.wire.signed import sign
+from shoal.worlds.simulated.disk import SimDisk
+
+A = NODES[0]
+STORY = whole_story()
+
+
+class Died(Exception):
+    pass
+
+
+def _keeping(disk: SimDisk, dies_at: str = "") -> Keeping:
+    def reached(point: str) -> None:
+        if point == dies_at:
+            raise Died
+
+    return Keeping(SubDisk(disk, f"runs/{RUN}"), RUN, reached)
+
+
+def _outgoing(sequence: int) -> Outgoing:
+    claim = make_claim(STORY.view, A, sequence=sequence)
+    return Outgoing(claim=claim, signed=sign(A, claim))
+
+
+def _write_log(keeping: Keeping) -> None:
+    for position, entry in enumerate(STORY.entries):
+        keeping.log.append(RUN, position, entry)
+
+
+def test_the_log_comes_back() -> None:
+    disk = SimDisk()
+    assert _keeping(disk).load_view().length == 0
+    _write_log(_keeping(disk))
+    assert _keeping(disk).load_view().head == STORY.view.head
+
+
+@pytest.mark.parametrize("how", ["damaged record", "entry that does not follow"])
+def test_a_damaged_copy_is_set_aside_and_begun_anew(how: str) -> None:
+    disk = SimDisk()
+    keeping = _keeping(disk)
+    if how == "damaged record":
+        _write_log(keeping)
+        disk.write_at(f"runs/{RUN}/logs/{RUN}.log", 40, b"!")
+    else:
+        keeping.log.append(RUN, 0, STORY.entries[0])
+        keeping.log.append(RUN, 1, STORY.entries[2])
+    again = _keeping(disk)
+    assert again.load_view().length == 0
+    _write_log(again)
+    assert _keeping(disk).load_view().head == STORY.view.head
+
+
+def test_the_last_claim_comes_back_with_the_state_behind_it() -> None:
+    disk = SimDisk()
+    assert _keeping(disk).load_outgoing() is None
+    for sequence in (0, 1, 2):
+        _keeping(disk).save_outgoing(_outgoing(sequence), b"state %d" % sequence)
+    assert _keeping(disk).load_outgoing() == (_outgoing(2), b"state 2")
+    locals_kept = [name for name in disk.list(f"runs/{RUN}") if name.startswith("local-")]
+    assert locals_kept == ["local-2"]
+
+
+@pytest.mark.parametrize(
+    "point", ["write.before-sync", "write.after-rename", "write.durable", "node.before-outbox", "node.after-outbox"]
+)
+def test_a_crash_leaves_the_old_pair_or_the_new_one(point: str) -> None:
+    seen = set()
+    for seed in range(20):
+        disk = SimDisk()
+        _keeping(disk).save_outgoing(_outgoing(0), b"state 0")
+        with pytest.raises(Died):
+            _keeping(disk, point).save_outgoing(_outgoing(1), b"state 1")
+        disk.crash(random.Random(seed))
+        found = _keeping(disk).load_outgoing()
+        assert found in ((_outgoing(0), b"state 0"), (_outgoing(1), b"state 1"))
+        seen.add(found[1])
+    if point == "node.after-outbox":
+        assert seen == {b"state 1"}, "what may have left must come back"
+
+
+def test_a_finished_save_survives_any_crash() -> None:
+    for seed in range(20):
+        disk = SimDisk()
+        _keeping(disk).save_outgoing(_outgoing(0), b"state 0")
+        _keeping(disk).save_outgoing(_outgoing(1), b"state 1")
+        disk.crash(random.Random(seed))
+        assert _keeping(disk).load_outgoing() == (_outgoing(1), b"state 1")
+
+
+def test_a_proof_is_kept_for_everyone_to_check() -> None:
+    disk = SimDisk()
+    one, two = STORY.entries[3], STORY.entries[4]
+    name = _keeping(disk).save_proof(one, two)
+    kept = msgspec.msgpack.decode(disk.read(f"runs/{RUN}/{name}"), type=tuple[bytes, bytes])
+    assert kept == (one, two) and not Equivocation(*kept).holds(COORDINATOR.public)
