@@ -101,7 +101,9 @@ def test_frames(frame: bytes) -> None:
     st.sampled_from([Claim, Receipt, Attestation, Signed, Entry, PutReply, m.Offer, m.Proof]),
     st.one_of(
         st.binary(max_size=150),
-        mutations([msgspec.msgpack.encode(value) for value in (CLAIM, RECEIPT, WORD, sign(ONE, CLAIM), LINK.entry)]),
+        mutations(
+            [msgspec.msgpack.encode(value) for value in (CLAIM, RECEIPT, WORD, sign(ONE, CLAIM), LINK.entry)]
+        ),
     ),
 )
 def test_statements(kind: type, payload: bytes) -> None:

@@ -47,6 +47,8 @@ def test_mixing_any_values_is_off_by_rounding_only(
 
 @modest
 @given(VECTORS, VECTORS, st.floats(0.01, 1))
-def test_without_local_progress_nothing_is_counted(claimed: torch.Tensor, new: torch.Tensor, alpha: float) -> None:
+def test_without_local_progress_nothing_is_counted(
+    claimed: torch.Tensor, new: torch.Tensor, alpha: float
+) -> None:
     merged = MERGE_RULES["mix"](alpha=alpha).merge(claimed.clone(), claimed, new)
     assert torch.count_nonzero(merged.anchor - merged.local) == 0

@@ -50,13 +50,17 @@ SCALARS = st.one_of(
     st.integers(-(2**70), 2**70),
     st.floats(),
     st.text(max_size=12),
-    st.sampled_from(["none", "fp16", "int8", "sgd", "nesterov", "mix", "replace", "mean", "ddp", "cnn", "gpt"]),
+    st.sampled_from(
+        ["none", "fp16", "int8", "sgd", "nesterov", "mix", "replace", "mean", "ddp", "cnn", "gpt"]
+    ),
     st.dates(),
     st.binary(max_size=3),
 )
 ANYTHING = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8) | st.integers(), inner, max_size=3)
+    ),
     max_leaves=5,
 )
 

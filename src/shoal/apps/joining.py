@@ -11,10 +11,10 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import torch
 
@@ -38,7 +38,6 @@ from shoal.worlds.real.limits import Limits
 
 LEAVE_S = 10.0
 """How long leaving may take before what is left of the work is cut off."""
-LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ class Volunteer:
 
 Agree = Callable[[Recipe, Genesis], Awaitable[bool]]
 """Tells the volunteer what will run; False if they would rather not."""
-Watch = Callable[[NodeService, RealHost], Awaitable[None]]
+Watch = Callable[[NodeService, RealHost], Coroutine[Any, Any, None]]
 
 
 async def take_part(
@@ -111,18 +110,12 @@ async def _accompany(
     """Run the service with those who watch it; the first error of either ends both."""
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(service.run(), name="node")
-        watching = tasks.create_task(_watch(service, host, watch), name="show the node")
+        watching = tasks.create_task(watch(service, host), name="show the node")
         heeding = _leaving_on_signals(tasks, service, running)
         with heeding if heed_signals else contextlib.nullcontext():
             await asyncio.wait({running})
         watching.cancel()
     return "left" if running.cancelled() else running.result()
-
-
-async def _watch(service: NodeService, host: RealHost, watch: Watch) -> None:
-    while getattr(service, "machine", None) is None:
-        await service.host.clock.sleep(LOOK_EVERY_S)
-    await watch(service, host)
 
 
 async def _leave(service: NodeService, running: asyncio.Task[str], reason: str) -> None:

@@ -17,7 +17,7 @@ from shoal.node.session import Invitation, open_session
 from shoal.wire.identity import Identity
 from shoal.wire.messages import Goodbye, Message, Peers, Welcome, decode, encode
 
-FIRST_WAIT_S, MAX_WAIT_S = 0.2, 15.0
+FIRST_WAIT_S, MAX_WAIT_S = 0.2, 5.0
 
 
 class ControlLink:
@@ -32,13 +32,14 @@ class ControlLink:
         self._invitation = invitation
         self._post = post
         self._channel: Channel | None = None
+        self._left = False
         self._peers = Peers(edition=0, peers=())
 
     async def stay_connected(self, blob_address: str, length: Callable[[], int], give_up_s: float) -> None:
-        """Connect, listen, and connect again, for ever. Raises SH-JOIN-05 if the first time takes too long, or
+        """Connect, listen, and connect again, until goodbye. Raises SH-JOIN-05 if the first time takes too long, or
         the coordinator's refusal."""
         began, wait, welcomed = self._host.clock.now(), FIRST_WAIT_S, False
-        while True:
+        while not self._left:
             try:
                 channel, welcome = await open_session(
                     self._host, self._identity, self._invitation, blob_address=blob_address, length=length()
@@ -74,6 +75,7 @@ class ControlLink:
                 await self._channel.send(encode(message))
 
     async def say_goodbye(self, reason: str) -> None:
+        self._left = True  # A connection opened now would push the goodbye off the old one.
         channel, self._channel = self._channel, None
         if channel is not None:
             with contextlib.suppress(ChannelClosed):

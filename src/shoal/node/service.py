@@ -35,7 +35,7 @@ from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
 from shoal.runlog.chain import Equivocation
 from shoal.runlog.entries import Attestation, Claim, Genesis
-from shoal.runlog.view import SavedState, Step, head_of
+from shoal.runlog.view import RunView, SavedState, Step, Update, head_of
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
 from shoal.wire.identity import Identity
@@ -51,6 +51,7 @@ STEP_JOB_S = 0.1
 """Short steps run several to a job, about this long, so that handing over costs nothing."""
 RETRY_S = 1.0
 MAX_BACKLOG = 4096
+FETCHES_AT_ONCE = 8
 FIRST_QUOTA_BYTES = 1 << 30
 """Room for others' blobs until the recipe says how much there is."""
 
@@ -113,7 +114,7 @@ class NodeService:
         self._finished: asyncio.Future[str] | None = None
         self._tasks = asyncio.TaskGroup()
         self._running: dict[asyncio.Task[None], None] = {}
-        self.machine: NodeMachine
+        self.machine = NodeMachine(node=identity.node, view=RunView(), outgoing=None)
         self._resources: RunResources
 
     async def run(self) -> str:
@@ -300,9 +301,7 @@ class NodeService:
         step = work.step
         state = None
         while state is None:
-            for update in step.updates:
-                holders = (*update.holders, update.claim.node)
-                await self._fetch(update.claim.blob, update.claim.size_bytes, holders, step.position)
+            await self._fetch_updates(step)
             state = await self.host.work(partial(self._fold_now, step))
         hashed = await self.host.work(partial(state_hash, state))
         snapshot = (
@@ -311,6 +310,19 @@ class NodeService:
         validation = await self._evaluate(state) if work.evaluate else None
         self._candidate = (step.position, state)
         self._post(ev.HasState(at=step.position, state=hashed, snapshot=snapshot, validation=validation))
+
+    async def _fetch_updates(self, step: Step) -> None:
+        """All updates of a seal, several at a time."""
+        slots = asyncio.Semaphore(FETCHES_AT_ONCE)
+
+        async def one(update: Update) -> None:
+            async with slots:
+                holders = (*update.holders, update.claim.node)
+                await self._fetch(update.claim.blob, update.claim.size_bytes, holders, step.position)
+
+        async with asyncio.TaskGroup() as tasks:
+            for update in step.updates:
+                tasks.create_task(one(update), name=f"fetch update {update.claim.blob[:8]}")
 
     def _fold_now(self, step: Step) -> State | None:
         """The next state, or None if an update is not there (any more), or rotten, and must be fetched again."""
@@ -368,15 +380,9 @@ class NodeService:
             await self.leave("the volunteer declined")
             return
         build = partial(self._make_trainer, self.machine.recipe, genesis, self.blobs.get)
-        trainer = None
-        while trainer is None:
-            for blob in data_blobs(genesis.manifest):
-                await self._fetch(blob, None, (), -1)
-            try:
-                trainer = await self.host.work(build)
-            except ShoalError as error:
-                if error.code != "SH-BLOB-02":  # A rotten file was set aside by reading it: fetch it anew.
-                    raise
+        for blob in data_blobs(genesis.manifest):
+            await self._fetch_sound(blob)
+        trainer = await self.host.work(build)
         self._rules = self.machine.recipe.strategy.fold_rules()
         self._resources.quota_bytes = self.machine.recipe.storage.quota_bytes
         items = genesis.manifest.train_items
@@ -415,6 +421,17 @@ class NodeService:
         blob = await self.host.work(lambda: self.blobs.put(encode_state(state)))
         hashed = await self.host.work(partial(state_hash, state))
         self._post(ev.HasState(at=at, state=hashed, snapshot=blob, validation=None))
+
+    async def _fetch_sound(self, blob: BlobId) -> None:
+        """Bring a blob here and read it once: a file that has rotted is set aside by that, and fetched anew."""
+        while True:
+            await self._fetch(blob, None, (), -1)
+            try:
+                await self.host.work(partial(self.blobs.get, blob))
+                return
+            except ShoalError as error:
+                if error.code != "SH-BLOB-02":
+                    raise
 
     async def _fetch(
         self, blob: BlobId, size_bytes: int | None, holders: tuple[NodeId, ...], at: int

@@ -7,7 +7,11 @@ from shoal.base.errors import CODES, ShoalError
 
 def test_an_error_says_code_cause_and_next_step() -> None:
     error = ShoalError("SH-JOIN-02", "the token is wrong", "ask for another")
-    assert (error.code, error.cause, error.next_step) == ("SH-JOIN-02", "the token is wrong", "ask for another")
+    assert (error.code, error.cause, error.next_step) == (
+        "SH-JOIN-02",
+        "the token is wrong",
+        "ask for another",
+    )
     assert str(error) == "SH-JOIN-02: the token is wrong (ask for another)"
 
 

@@ -13,7 +13,14 @@ def test_sizes(text: str, size: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "rate"),
-    [("10 Mbit/s", 1.25e6), ("10mbit", 1.25e6), ("2 MB/s", 2e6), ("8bit/s", 1.0), ("1 Gbps", 125e6), ("5B/s", 5)],
+    [
+        ("10 Mbit/s", 1.25e6),
+        ("10mbit", 1.25e6),
+        ("2 MB/s", 2e6),
+        ("8bit/s", 1.0),
+        ("1 Gbps", 125e6),
+        ("5B/s", 5),
+    ],
 )
 def test_rates(text: str, rate: float) -> None:
     assert rate_bytes_s(text) == rate

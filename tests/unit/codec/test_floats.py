@@ -35,7 +35,7 @@ def test_nothing_is_not_encoded(kind: str) -> None:
 
 
 def test_fp16_says_what_it_cannot_hold() -> None:
-    with pytest.raises(ShoalError, match="SH-CODEC-01.*float16"):
+    with pytest.raises(ShoalError, match=r"SH-CODEC-01.*float16"):
         FP16.encode(torch.tensor([70000.0]))
 
 

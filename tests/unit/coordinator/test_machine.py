@@ -352,12 +352,13 @@ def test_all_gone_and_back() -> None:
     length = desk.view.length
     desk.tick(100)
     assert desk.view.length == length, "waiting writes nothing"
-    desk.arrive(C)
-    desk.beat(C)
+    desk.join(C)
+    assert desk.view.length == length + 1, "the first round still needs two"
+    desk.join(D)
     plan = desk.view.plan
-    assert plan is not None and [m.node for m in plan.members] == [C.node] and plan.round == 0
-    assert "every member of the plan is gone" in plan.reason
-    assert desk.offer(C).kept and desk.view.round == 1
+    assert plan is not None and [m.node for m in plan.members] == sorted((C.node, D.node))
+    assert plan.round == 0 and "every member of the plan is gone" in plan.reason
+    desk.seal_round(C, D)
     desk.check()
 
 
@@ -717,7 +718,12 @@ def test_entries_are_signed_with_a_higher_term_after_every_start() -> None:
 def test_a_claims_weight_is_its_samples() -> None:
     desk = _open(A, B)
     half = STEPS * BATCH // 2
-    offer = make_offer(desk.view, A, samples=half, data=(DataRange(desk.view.planned[A.node][desk.view.plan_position].data.start, half),))
+    offer = make_offer(
+        desk.view,
+        A,
+        samples=half,
+        data=(DataRange(desk.view.planned[A.node][desk.view.plan_position].data.start, half),),
+    )
     assert desk.offer(A, offer).kept
     desk.offer(B)
     seal = next(body for body in desk.appended() if isinstance(body, Seal))

@@ -82,5 +82,9 @@ def test_addresses() -> None:
     seats.arrived(A, "a", "h:1", 0.0)
     seats.arrived(C, "c", "", 0.0)
     found = seats.addresses(COORDINATOR.node, "own:1")
-    assert [(peer.node, peer.address) for peer in found] == [(A, "h:1"), (B, "h:2"), (COORDINATOR.node, "own:1")]
+    assert [(peer.node, peer.address) for peer in found] == [
+        (A, "h:1"),
+        (B, "h:2"),
+        (COORDINATOR.node, "own:1"),
+    ]
     assert seats.seeders_besides(A) == 1 and seats.seeders_besides(C) == 2

@@ -71,7 +71,8 @@ def test_the_last_claim_comes_back_with_the_state_behind_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "point", ["write.before-sync", "write.after-rename", "write.durable", "node.before-outbox", "node.after-outbox"]
+    "point",
+    ["write.before-sync", "write.after-rename", "write.durable", "node.before-outbox", "node.after-outbox"],
 )
 def test_a_crash_leaves_the_old_pair_or_the_new_one(point: str) -> None:
     seen = set()

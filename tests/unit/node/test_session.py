@@ -9,7 +9,18 @@ from runlog.small_log import COORDINATOR, NODES, RUN, STRANGER
 from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.ids import NodeId
 from shoal.node.session import HANDSHAKE_S, Invitation, open_session
-from shoal.wire.messages import PROTOCOL, Beat, Challenge, Hello, Message, Proof, Refuse, Welcome, decode, encode
+from shoal.wire.messages import (
+    PROTOCOL,
+    Beat,
+    Challenge,
+    Hello,
+    Message,
+    Proof,
+    Refuse,
+    Welcome,
+    decode,
+    encode,
+)
 from shoal.wire.signed import open_signed
 from shoal.worlds.simulated.loop import SimLoop
 

@@ -79,7 +79,8 @@ class Hosts:
 @pytest.mark.parametrize("size_known", [True, False])
 def test_a_blob_comes_from_several_peers(data: bytes, size_known: bool) -> None:
     hosts = Hosts(4)
-    blob = [store.put(data) for store in hosts.stores[1:]][0]
+    for store in hosts.stores[1:]:
+        blob = store.put(data)
     size = len(data) if size_known else None
     report = hosts.run(lambda: hosts.swarm.fetch(blob, size, hosts.peers(1, 2, 3)))
     assert hosts.stores[0].get(blob) == data
@@ -91,7 +92,8 @@ def test_a_blob_comes_from_several_peers(data: bytes, size_known: bool) -> None:
 @pytest.mark.parametrize("list_too", [False, True])
 def test_a_wrong_chunk_costs_its_sender_not_the_fetch(data: bytes, list_too: bool) -> None:
     hosts = Hosts(4)
-    blob = [store.put(data) for store in hosts.stores[1:]][0]
+    for store in hosts.stores[1:]:
+        blob = store.put(data)
     hosts.hosts[1].resources = Liar(hosts.offered[1], list_too=list_too)
     report = hosts.run(lambda: hosts.swarm.fetch(blob, len(data), hosts.peers(1, 2, 3)))
     assert hosts.stores[0].get(blob) == data

@@ -129,16 +129,12 @@ def make_offer(view: RunView, node: Identity, holder: Identity = COORDINATOR, /,
     return Offer(claim=sign(node, claim), receipts=(make_receipt(holder, claim.blob),))
 
 
-def make_attestation(
-    view: RunView, node: Identity, at: int, state: str, /, **changes: Any
-) -> Signed:
+def make_attestation(view: RunView, node: Identity, at: int, state: str, /, **changes: Any) -> Signed:
     word = Attestation(run=view.run, node=node.node, at=head_of(view, at), state=state)
     return sign(node, msgspec.structs.replace(word, **changes))
 
 
-def accepted(
-    view: RunView, node: Identity, holder: Identity = COORDINATOR, /, **changes: Any
-) -> Accepted:
+def accepted(view: RunView, node: Identity, holder: Identity = COORDINATOR, /, **changes: Any) -> Accepted:
     offer = make_offer(view, node, holder, **changes)
     return Accepted(claim=offer.claim, weight=STEPS * BATCH, receipts=offer.receipts)
 
@@ -155,9 +151,7 @@ class Clerk:
 
     def make(self, body: Body, **changes: Any) -> Link:
         """The next entry, signed but not taken."""
-        link = make_link(
-            self.identity, self.run, self.view.head, self.term, 1000 + self.view.length, body
-        )
+        link = make_link(self.identity, self.run, self.view.head, self.term, 1000 + self.view.length, body)
         if not changes:
             return link
         entry = msgspec.structs.replace(link.entry, **changes)

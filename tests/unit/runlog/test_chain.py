@@ -96,7 +96,7 @@ def test_what_is_no_proof() -> None:
 
 
 def test_find_equivocation() -> None:
-    clerk, proof = _two_for_one_place()
+    _, proof = _two_for_one_place()
     one, two = read_link(proof.first), read_link(proof.second)
     assert find_equivocation(one, two, COORDINATOR.public) == proof
     assert find_equivocation(one, one, COORDINATOR.public) is None

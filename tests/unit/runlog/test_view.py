@@ -101,7 +101,10 @@ REFUSED: dict[str, tuple[str, Callable[[Clerk], Body]]] = {
         "samples",
         lambda c: _plan(c, _member(100, data=DataRange(100, 7))),
     ),
-    "plan of no work": ("less than one step", lambda c: _plan(c, _member(100, steps=0, data=DataRange(100, 0)))),
+    "plan of no work": (
+        "less than one step",
+        lambda c: _plan(c, _member(100, steps=0, data=DataRange(100, 0))),
+    ),
     "plan of negative work": ("less than one step", lambda c: _plan(c, _member(100, steps=-3, batch=-2))),
     "plan of spare work only": ("less than one step", lambda c: _plan(c, _member(100, steps=0, spare=3))),
     "seal of another round": ("seals round", lambda c: _seal(c, accepted(c.view, A), round=1)),
@@ -120,9 +123,7 @@ REFUSED: dict[str, tuple[str, Callable[[Clerk], Body]]] = {
     ),
     "seal that rejects a stranger": (
         "not a member",
-        lambda c: _seal(
-            c, accepted(c.view, A), rejected=(Rejected(node=D.node, sequence=0, reason=""),)
-        ),
+        lambda c: _seal(c, accepted(c.view, A), rejected=(Rejected(node=D.node, sequence=0, reason=""),)),
     ),
     "seal of fewer fragments": ("fragment", lambda c: _seal(c, accepted(c.view, A), fragments=(0,))),
     "seal of unknown fragments": ("fragment", lambda c: _seal(c, accepted(c.view, A), fragments=(0, 9))),

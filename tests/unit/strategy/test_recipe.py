@@ -82,7 +82,15 @@ def test_another_piece_does_not_inherit_the_presets_parameters() -> None:
     assert strategy.outer.params() == {}
 
 
-NOT_YAML = ["a: [1", "a: b: c", "\tkey: 1", "a: 'x", "a: !!python/object:os.system {}", "a: \x00", "&a [*a, *b]"]
+NOT_YAML = [
+    "a: [1",
+    "a: b: c",
+    "\tkey: 1",
+    "a: 'x",
+    "a: !!python/object:os.system {}",
+    "a: \x00",
+    "&a [*a, *b]",
+]
 
 
 @pytest.mark.parametrize("text", [*NOT_YAML, "", "- 1", "5", "null", "'text'"])
@@ -97,7 +105,7 @@ def test_what_is_not_yaml_or_not_a_mapping(text: str) -> None:
     ids=["no such day", "deep", "a mapping as key", "no number"],
 )
 def test_yaml_that_breaks_the_reader_is_answered_too(text: str) -> None:
-    with pytest.raises(ShoalError, match="SH-RECIPE-0[12]"):
+    with pytest.raises(ShoalError, match=r"SH-RECIPE-0[12]"):
         parse_recipe(text, environment={})
 
 

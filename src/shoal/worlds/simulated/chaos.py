@@ -422,7 +422,7 @@ class Chaos:
         doing = {
             place.machine.name: (place.service.machine.at, place.service.machine.doing)
             for place in self._nodes()
-            if isinstance(place.service, NodeService) and hasattr(place.service, "machine")
+            if isinstance(place.service, NodeService)
         }
         sealed = len(self.referee.rounds_sealed)
         return f"{sealed} of {goal} rounds; coordinator waits for {waiting}; nodes {doing}; at {self.referee.view.at}"

@@ -1,0 +1,74 @@
+"""Seeded catastrophes by the hundred; each is one number and can be replayed by it.
+
+SHOAL_SEEDS sets how many (500), SHOAL_FIRST_SEED where to begin (1), SHOAL_JOBS in how many processes (2).
+"""
+
+import os
+import subprocess
+import sys
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import pytest
+
+from shoal.worlds.simulated.chaos import run_seed
+
+SEEDS = int(os.environ.get("SHOAL_SEEDS", "500"))
+FIRST = int(os.environ.get("SHOAL_FIRST_SEED", "1"))
+JOBS = int(os.environ.get("SHOAL_JOBS", "2"))
+SHOWN = 5
+PRINT_FINGERPRINTS = """
+import sys
+from shoal.worlds.simulated.chaos import run_seed
+for seed in sys.argv[1:]:
+    print(run_seed(int(seed)).fingerprint)
+"""
+
+
+def attempt(seed: int) -> tuple[int, str | None]:
+    """The seed, and what broke."""
+    try:
+        run_seed(seed)
+    except Exception as error:
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        return seed, f"{type(error).__name__}: {error} ({where.name} in {os.path.basename(where.filename)})"
+    return seed, None
+
+
+@pytest.mark.timeout(3600)
+def test_seeds() -> None:
+    # A fresh interpreter for each process, as `shoal sim chaos --jobs` has: fork would carry this one's threads over.
+    with ProcessPoolExecutor(JOBS, mp_context=get_context("spawn")) as pool:
+        results = pool.map(attempt, range(FIRST, FIRST + SEEDS), chunksize=8)
+        failed = {seed: why for seed, why in results if why is not None}
+    lines = [f"seed {seed}: {why}\n  replay: shoal sim chaos --seed {seed}" for seed, why in failed.items()]
+    more = f"\nand {len(lines) - SHOWN} more: {sorted(failed)[SHOWN:]}" if len(lines) > SHOWN else ""
+    assert not failed, f"{len(failed)} of {SEEDS} seeds failed\n" + "\n".join(lines[:SHOWN]) + more
+
+
+REPEATED = (3, 17, 42, 50, 101, 333)
+"""Some of the toy, and one of the torch model (every fiftieth)."""
+
+
+def _fingerprints(hash_seed: str, threads: str) -> list[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "OMP_NUM_THREADS": threads}
+    command = [sys.executable, "-c", PRINT_FINGERPRINTS, *map(str, REPEATED)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
+    return done.stdout.split()
+
+
+def test_the_same_fingerprint_in_every_process() -> None:
+    here = [run_seed(seed).fingerprint for seed in REPEATED]
+    assert len(set(here)) == len(REPEATED)
+    assert here == [run_seed(seed).fingerprint for seed in REPEATED], "a second time in this process"
+    for hash_seed, threads in (("0", "1"), ("31337", "2")):
+        assert _fingerprints(hash_seed, threads) == here, f"PYTHONHASHSEED={hash_seed}, {threads} threads"
+
+
+def test_seeds_do_make_trouble() -> None:
+    """A chaos in which nothing happens proves nothing."""
+    outcomes = [run_seed(seed) for seed in range(1, 13)]
+    assert sum(outcome.crashes for outcome in outcomes) >= 10
+    assert all(outcome.rounds >= 2 for outcome in outcomes)
+    assert all(outcome.virtual_s > 4 for outcome in outcomes)
