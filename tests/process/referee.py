@@ -15,7 +15,7 @@ from shoal.apps.home import Home
 from shoal.base.ids import NodeId
 from shoal.coordinator.claims import PREFIX
 from shoal.runlog.chain import Link, read_link
-from shoal.runlog.entries import Claim, Seal
+from shoal.runlog.entries import Claim, Seal, Stopped
 from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView, verify_log
 from shoal.wire.messages import Offer
@@ -64,7 +64,7 @@ def settled(links: list[Link]) -> Counter[tuple[NodeId, int]]:
     found: Counter[tuple[NodeId, int]] = Counter()
     for link in links:
         found.update((claim.node, claim.sequence) for claim, _ in accepted_claims(link))
-        if isinstance(link.entry.body, Seal):
+        if isinstance(link.entry.body, Seal | Stopped):
             found.update((item.node, item.sequence) for item in link.entry.body.rejected)
     return found
 
@@ -128,6 +128,7 @@ def end_run(fleet: Fleet) -> list[Link]:
     fleet.coordinator.kill()
     links = stored_log(fleet)
     check_log(links)
+    assert kept_claims(fleet) == [], "whatever was acknowledged is settled"
     check_copies(fleet, links)
     check_by_command(fleet)
     return links

@@ -96,7 +96,7 @@ def test_a_late_joiner_contributes(four: Fleet) -> None:
 def test_a_coordinator_that_hangs_goes_on_where_it_was(four: Fleet) -> None:
     assert four.coordinator is not None
     four.coordinator.kill()
-    hanging = four.serve(failpoint="coordinator.after-append:20:STOP")
+    hanging = four.serve(failpoint="coordinator.after-seal:4:STOP")
     four.until(lambda: hanging.stopped, 40.0, "the coordinator to stop")
     assert all(four.nodes[name].alive for name in NAMES)
     hanging.signal(signal.SIGCONT)

@@ -13,8 +13,9 @@ import pytest
 
 from shoal.runlog.chain import Link
 from shoal.runlog.entries import Seal
+from shoal.wire.signed import Signed
 
-from .fleet import START_S, Fleet, tiny, with_deadline
+from .fleet import START_S, Fleet, accepted_claims, tiny, with_deadline
 from .processes import Child
 from .referee import check_log, check_settled, claim_in, end_run, kept_claims, outbox, settled, stored_log
 
@@ -38,16 +39,19 @@ NODE_POINTS = [
     "node.before-outbox:3",
     "node.after-outbox:3",
     "node.before-claim:3",
+    "node.after-claim:3",
 ]
 DURABLE_UNSENT = {"write.after-rename:6", "write.durable:6", "node.after-outbox:3", "node.before-claim:3"}
-# Neighbouring counts meet a plan, a seal and attestations.
+# All counts lie beyond the first seal after a start.
 COORDINATOR_POINTS = [
-    "coordinator.before-append:16",
-    "coordinator.before-append:17",
-    "coordinator.before-append:18",
-    "coordinator.after-append:16",
-    "coordinator.after-append:17",
-    "coordinator.after-append:18",
+    "coordinator.before-seal:3",
+    "coordinator.after-seal:3",
+    "coordinator.before-plan:3",
+    "coordinator.after-plan:3",
+    "coordinator.before-attestations:3",
+    "coordinator.after-attestations:3",
+    "coordinator.before-snapshot:2",
+    "coordinator.after-snapshot:2",
     "coordinator.after-keep:5",
     "coordinator.after-keep:6",
     "blob.before-sync:6",
@@ -109,8 +113,11 @@ def test_a_killed_node_sends_the_same_bytes_again(training: Fleet, victim: Relay
         check_settled(links, [durable])
     if point in DURABLE_UNSENT:
         assert durable is not None
-        claim = claim_in(durable)
-        assert settled(before)[claim.node, claim.sequence] == 0
+        assert _open(before, [durable]) == [durable]
+    if point.startswith("node.after-claim"):
+        assert durable is not None and _sealed_bytes(links, durable), (
+            "said or not, it is sealed as it was said"
+        )
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +140,7 @@ def coordinator(two: Fleet) -> Relay:
 def test_a_killed_coordinator_keeps_its_word(two: Fleet, coordinator: Relay, point: str) -> None:
     coordinator.die_at(point)
     promised, before = kept_claims(two), stored_log(two)
+    _check_where(point, promised, before)
     assert all(child.alive for child in two.nodes.values())
 
     coordinator.start_again(point)
@@ -143,6 +151,32 @@ def test_a_killed_coordinator_keeps_its_word(two: Fleet, coordinator: Relay, poi
     assert [link.hash for link in links[: len(before)]] == [link.hash for link in before]
     check_log(links)
     check_settled(links, promised)
+
+
+def _check_where(point: str, promised: list[Signed], before: list[Link]) -> None:
+    """The store shows that the coordinator died just there."""
+    place, _, kind = point.removeprefix("coordinator.").partition(":")[0].partition("-")
+    last = type(before[-1].entry.body).__name__.lower()
+    if place == "after" and kind != "keep":
+        assert last == kind
+    if kind == "seal":
+        # The claims of the round are kept before it is sealed, and dropped only after.
+        assert promised and _open(before, promised) == (promised if place == "before" else [])
+    if kind == "plan" and place == "before":
+        assert last != "plan"
+    if kind == "keep":
+        assert _open(before, promised)
+
+
+def _open(links: list[Link], claims: list[Signed]) -> list[Signed]:
+    """Those that no entry settles."""
+    counts = settled(links)
+    opened = [(claim_in(signed), signed) for signed in claims]
+    return [signed for claim, signed in opened if not counts[claim.node, claim.sequence]]
+
+
+def _sealed_bytes(links: list[Link], claim: Signed) -> bool:
+    return any(claim == signed for link in links for _, signed in accepted_claims(link))
 
 
 def _sealed(links: list[Link]) -> bool:

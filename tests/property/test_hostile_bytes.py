@@ -50,7 +50,7 @@ CLAIM = Claim(
     size_bytes=7,
     loss=0.5,
 )
-RECEIPT = Receipt(run=RUN, holder=ONE.node, blob=BlobId("b" * 64))
+RECEIPT = Receipt(run=RUN, holder=ONE.node, blob=BlobId("b" * 64), size_bytes=1)
 WORD = Attestation(run=RUN, node=ONE.node, at=Head(1, "h"), state="s")
 LINK = make_link(ONE, RUN, NO_HEAD, 1, 5, Left(node=ONE.node, reason="ö" * 20))
 FRAMES = [

@@ -33,8 +33,9 @@ from shoal.node.session import Invitation
 from shoal.replica.blobs import BlobStore
 from shoal.replica.fold import ARITHMETIC
 from shoal.replica.state import encode_state, initial_state, state_hash
+from shoal.replica.update import open_update
 from shoal.runlog.chain import NO_HEAD, make_link, read_link
-from shoal.runlog.entries import Body, Genesis
+from shoal.runlog.entries import Body, Claim, Genesis
 from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe, parse_recipe
@@ -96,7 +97,13 @@ class Fleet:
     """A coordinator and some nodes; nothing happens but what the story does."""
 
     def __init__(
-        self, *, seed: int = 1, nodes: int = 3, recipe: Recipe | None = None, size: int = 40
+        self,
+        *,
+        seed: int = 1,
+        nodes: int = 3,
+        recipe: Recipe | None = None,
+        size: int = 40,
+        trainer: type[ToyTrainer] = ToyTrainer,
     ) -> None:
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         torch.set_num_threads(1)
@@ -104,12 +111,12 @@ class Fleet:
         self.network = SimNetwork(self.loop)
         self.recipe = recipe or toy_recipe()
         self._size = size
+        self._make_trainer = trainer
         names = [COORDINATOR, *(f"n{i}" for i in range(nodes))]
         self.machines = {name: Machine(name, Identity(name.encode().ljust(32, b"."))) for name in names}
         self.referee = Referee({name: machine.identity.node for name, machine in self.machines.items()})
         self.network.tap = self.referee.frame
-        self.services: dict[str, Callable[..., NodeService]] = {}
-        """Other services than the honest one, by machine."""
+        self._liars: dict[str, Callable[..., NodeService]] = {}
         self._found()
 
     # --- the story's words -------------------------------------------------------------------------------
@@ -127,6 +134,25 @@ class Fleet:
         """Start these machines, or all."""
         for name in names or tuple(self.machines):
             self._start(self.machines[name])
+
+    def lies(self, name: str, service: Callable[..., NodeService]) -> None:
+        """This machine runs another service than the honest one."""
+        self._liars[name] = service
+        self.referee.watch(name, self.id_of(name), lies=True)
+
+    def stop(self, name: str) -> None:
+        """kill -STOP."""
+        host = self.machines[name].host
+        assert host is not None
+        host.paused = True
+        self.loop.pause(host.owner)
+
+    def go_on(self, name: str) -> None:
+        """kill -CONT."""
+        host = self.machines[name].host
+        assert host is not None
+        host.paused = False
+        self.loop.resume(host.owner)
 
     def kill(self, name: str) -> None:
         """kill -9 and power off."""
@@ -179,6 +205,22 @@ class Fleet:
         names = {machine.identity.node: name for name, machine in self.machines.items()}
         return {names[update.claim.node] for update in step.updates}
 
+    def update_of(self, claim: Claim) -> torch.Tensor:
+        """The values of an update, read from a node's disk."""
+        assert self.view.genesis is not None
+        layout, codec = self.view.genesis.layout, self.recipe.strategy.fold_rules().codec
+        disks = [SubDisk(machine.disk, f"runs/{RUN}") for machine in self.machines.values()]
+        stores = [BlobStore(disk, lambda point: None) for disk in disks]
+        blob = next(store.get(claim.blob) for store in stores if store.has(claim.blob))
+        opened = open_update(blob, layout, tuple(index for index, _ in claim.base), codec)
+        assert opened is not None
+        parts = []
+        for index, source in opened.items():
+            part = torch.empty(layout.fragments[index].numel)
+            source.decode(0, part.numel(), 1.0, part)
+            parts.append(part)
+        return torch.cat(parts)
+
     def states(self) -> dict[str, tuple[int, str]]:
         """Where each living node stands, and its state's hash."""
         return {
@@ -188,8 +230,10 @@ class Fleet:
         }
 
     def check(self) -> None:
-        """Nobody has failed."""
-        for machine in self.machines.values():
+        """Nobody honest has failed."""
+        for name, machine in self.machines.items():
+            if name in self._liars:
+                continue
             if machine.task is not None and machine.task.done() and not machine.task.cancelled():
                 error = machine.task.exception()
                 if error is not None:
@@ -232,7 +276,7 @@ class Fleet:
 
     def _trainer(self) -> ToyTrainer:
         layout = toy_layout(self._size, self.recipe.strategy.schedule.fragments)
-        return ToyTrainer(layout, self.recipe.inner.batch_size)
+        return self._make_trainer(layout, self.recipe.inner.batch_size)
 
     def _start(self, machine: Machine) -> None:
         machine.lives += 1
@@ -266,7 +310,7 @@ class Fleet:
             token=TOKEN,
             name=machine.name,
         )
-        make = self.services.get(machine.name, NodeService)
+        make = self._liars.get(machine.name, NodeService)
         options = NodeOptions(step_seconds=0.1, give_up_s=1e9)
         return make(host, machine.identity, invitation, lambda *_: self._trainer(), options)
 

@@ -16,7 +16,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shoal import __version__
+from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
+
+LONGEST = 4000
+"""Characters of an error that are shown: its words may be a stranger's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,8 @@ def _report(error: BaseException) -> int:
     told = find(error, ShoalError)
     if told is None:
         raise error
-    print(f"error {told.code}\n  what: {told.cause}\n  next: {told.next_step}", file=sys.stderr)
+    cause, next_step = printable(told.cause, LONGEST), printable(told.next_step, LONGEST)
+    print(f"error {told.code}\n  what: {cause}\n  next: {next_step}", file=sys.stderr)
     return 1
 
 

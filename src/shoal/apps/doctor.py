@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.apps.home import find_home
+from shoal.apps.printable import printable
 
 if TYPE_CHECKING:
     from shoal.apps.doctor_checks import Check
@@ -47,10 +48,10 @@ def doctor(
 def _show(checks: list[Check], failed: Check | None) -> None:
     for check in checks:
         verdict = typer.style(f"{check.verdict:<4}", fg=_COLOURS[check.verdict])
-        typer.echo(f"{verdict}  {check.name:<20}  {check.found}", color=sys.stdout.isatty())
+        typer.echo(f"{verdict}  {check.name:<20}  {printable(check.found, 1000)}", color=sys.stdout.isatty())
         if check.verdict != "ok" and check.remedy:
-            typer.echo(f"      {'':<20}  -> {check.remedy}")
+            typer.echo(f"      {'':<20}  -> {printable(check.remedy, 1000)}")
     if failed is None:
         typer.echo("nothing stands in the way")
     else:
-        typer.echo(f"first failure: {failed.name} ({failed.code}): {failed.found}")
+        typer.echo(f"first failure: {failed.name} ({failed.code}): {printable(failed.found, 1000)}")

@@ -1,6 +1,6 @@
 """From a run at a coordinator, perhaps another machine's, to a model folder here.
 
-In flow the run's log and its latest saved state; out flows a Hugging Face folder. Invariant: nothing is
+In flow the run's log and its latest saved state; out flows a folder that says how to load it. Invariant: nothing is
 written unless the whole log holds and the state's hash is the one the log names.
 """
 
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.apps.api.client import ApiClient
+from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.replica.blobs import chunk_list
@@ -19,6 +20,7 @@ from shoal.runlog.entries import Genesis
 from shoal.runlog.view import RunView, SavedState, verify_log
 from shoal.strategy.recipe import recipe_in_log
 from shoal.training.export import export_huggingface
+from shoal.training.spec import GptSpec, TransformersSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,8 @@ class Exported:
     """Rounds that led to the exported state."""
     rounds_sealed: int
     final: bool
+    loads_with: str
+    """The package that loads the folder: "transformers" for language models, "shoal" for all others."""
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -46,6 +50,9 @@ def export_run(api: ApiClient, run: str, folder: Path) -> Exported:
     recipe = recipe_in_log(genesis.recipe)
     tokenizer = _tokenizer(api, run, genesis)
     export_huggingface(recipe.model, genesis.manifest, state.params, tokenizer, folder)
+    text_model = isinstance(recipe.model, GptSpec | TransformersSpec)
+    if text_model:
+        _write_readme(folder, recipe.name, tokenizer is not None)
     return Exported(
         run=view.run,
         name=recipe.name,
@@ -55,6 +62,7 @@ def export_run(api: ApiClient, run: str, folder: Path) -> Exported:
         rounds=sum(step.position <= saved.at for step in view.path),
         rounds_sealed=len(view.path),
         final=view.stopped is not None and saved.at == view.at,
+        loads_with="transformers" if text_model else "shoal",
     )
 
 
@@ -100,3 +108,25 @@ def _tokenizer(api: ApiClient, run: str, genesis: Genesis) -> bytes | None:
     if chunk_list(data).blob != expected:
         raise ShoalError("SH-BLOB-02", "the tokeniser is not the one the log names", "try again")
     return data
+
+
+def _write_readme(folder: Path, name: str, has_tokenizer: bool) -> None:
+    """How a language model is loaded; the export of any other writes its own."""
+    lines = _TOKENIZER if has_tokenizer else ""
+    try:
+        (folder / "README.md").write_text(_README.format(name=printable(name), tokenizer=lines), "utf-8")
+    except OSError as error:
+        raise ShoalError("SH-DISK-02", f"{folder} cannot be written: {error}", "free some space") from error
+
+
+_TOKENIZER = 'tokenizer = AutoTokenizer.from_pretrained(".")\n'
+_README = """# {name}: a language model trained with Shoal
+
+Plain `transformers` loads this folder; no code comes with it.
+
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model = AutoModelForCausalLM.from_pretrained(".")
+{tokenizer}```
+"""

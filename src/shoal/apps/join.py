@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from shoal.apps.home import find_home
+from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
-from shoal.base.units import rate_bytes_s, size_bytes
+from shoal.base.units import duration_s, rate_bytes_s, size_bytes
 from shoal.wire.ticket import read_ticket
 
 if TYPE_CHECKING:
@@ -33,15 +34,26 @@ def join(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
     threads: Annotated[int | None, typer.Option(min=1, help="Processor threads to use.")] = None,
     gpu_memory: Annotated[str | None, typer.Option(help="At most this much, e.g. 4GiB.")] = None,
-    max_up: Annotated[str | None, typer.Option(help="Upload at most, e.g. 10Mbit.")] = None,
-    max_down: Annotated[str | None, typer.Option(help="Download at most, e.g. 50Mbit.")] = None,
-    monthly: Annotated[str | None, typer.Option(help="Both ways in a calendar month, e.g. 100GB.")] = None,
+    max_up: Annotated[
+        str | None,
+        typer.Option(
+            help="Upload updates and data at most so fast, e.g. 10Mbit; messages (some kB/s) go beside."
+        ),
+    ] = None,
+    max_down: Annotated[str | None, typer.Option(help="The same for downloads, e.g. 50Mbit.")] = None,
+    monthly: Annotated[
+        str | None,
+        typer.Option(help="Everything, both ways, in a calendar month, e.g. 100GB; TLS adds some per cent."),
+    ] = None,
     when_idle: Annotated[bool, typer.Option("--when-idle", help="Train only when nobody uses it.")] = False,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Take connections from peers here (default: none).")
     ] = None,
     bind: Annotated[str, typer.Option(help="Address to take them on.")] = "0.0.0.0",  # noqa: S104
     advertise: Annotated[str | None, typer.Option(help="Address that peers should use.")] = None,
+    patience: Annotated[
+        str, typer.Option(help="How long to try a coordinator that does not answer yet, e.g. 10min.")
+    ] = "30s",
     allow_code: Annotated[bool, typer.Option("--allow-code", help="Let the organiser's code run.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before starting.")] = False,
 ) -> None:
@@ -49,6 +61,7 @@ def join(
     invitation = read_ticket(ticket)
     limits = _limits(max_up, max_down, monthly)
     memory = _quantity("--gpu-memory", gpu_memory, size_bytes)
+    patience_s = _quantity("--patience", patience, duration_s) or 0.0
     # Torch takes a second to import: not for those who only ask for help or mistype.
     from shoal.apps.join_screen import Screen
     from shoal.apps.joining import Volunteer, prepare_device, take_part, torch_trainer
@@ -66,14 +79,15 @@ def join(
         bind=bind,
         advertise=advertise,
         allow_code=allow_code,
+        patience_s=patience_s,
     )
     torch_device = prepare_device(volunteer)
     volunteer = replace(volunteer, device=str(torch_device))
     screen = Screen(volunteer, torch_device, invitation.run, ask=not yes and sys.stdin.isatty())
     trainer = torch_trainer(torch_device, allow_code=allow_code)
-    print(f"connecting to {', '.join(invitation.addresses)}", flush=True)
+    print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
     reason = loop.run(take_part(volunteer, invitation, trainer, screen.agree, screen.watch))
-    print(f"ended: {reason}", flush=True)
+    print(f"ended: {printable(reason)}", flush=True)
 
 
 def _limits(max_up: str | None, max_down: str | None, monthly: str | None) -> Limits:
@@ -96,5 +110,5 @@ def _quantity(option: str, text: str | None, read: Callable[[str], T]) -> T | No
         return None
     try:
         return read(text)
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None

@@ -19,7 +19,8 @@ from rich.text import Text
 
 from shoal.apps.idle import MEASURED_BY
 from shoal.apps.joining import Volunteer, check_code, needs_code
-from shoal.apps.node_status import NodeNow, describe, observe, show
+from shoal.apps.node_status import MAX_LINE, NodeNow, describe, observe, show
+from shoal.apps.printable import printable
 from shoal.base.units import show_bytes
 from shoal.node.service import NodeService
 from shoal.runlog.entries import Genesis
@@ -44,7 +45,7 @@ class Screen:
         here, limits = _here(self._volunteer, self._device), _limits(self._volunteer)
         code = f"allowed: {why}" if (why := needs_code(recipe)) else NO_CODE
         for line in describe(recipe, genesis, self._run, here, limits, code):
-            print(line, flush=True)
+            print(printable(line, MAX_LINE), flush=True)
         agreed = not self._ask or await _said_yes("Take part? [Y/n] ")
         self._told.set()
         return agreed

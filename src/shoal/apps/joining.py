@@ -56,6 +56,8 @@ class Volunteer:
     bind: str = "0.0.0.0"  # noqa: S104 (a volunteer who opens a port wants it to be reached)
     advertise: str | None = None
     allow_code: bool = False
+    patience_s: float = 30.0
+    """How long the first connection may take before the node gives up."""
 
 
 Agree = Callable[[Recipe, Genesis], Awaitable[bool]]
@@ -80,6 +82,7 @@ async def take_part(
     with _alone(volunteer.folder / "runs" / ticket.run):
         async with _host(volunteer, identity) as host:
             options = NodeOptions(
+                give_up_s=volunteer.patience_s,
                 agree=agree,
                 may_train=IdleWatch().reason if volunteer.when_idle else lambda: "",
                 traffic=lambda: _up_and_down(host),

@@ -14,6 +14,7 @@ from typing import Any
 
 from shoal.apps.home import find_home
 from shoal.apps.node_status import show_count
+from shoal.apps.printable import printable
 from shoal.base.disk import Buffer, Disk, SubDisk
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
@@ -39,6 +40,8 @@ from shoal.runlog.files import FileLogStore
 from shoal.wire.signed import parse
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.sqlstore import SqlLogStore
+
+MAX_LINE = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,13 +241,13 @@ def lines_of(entries: list[bytes]) -> Iterator[Line]:
         try:
             link: Link = read_link(encoded)
         except BadEntry as error:
-            yield Line(position, 0, "?", str(error))
+            yield Line(position, 0, "?", printable(str(error)))
             continue
         entry, body = link.entry, link.entry.body
         if isinstance(body, Joined):
             names[body.node] = f"{body.name} ({body.node[:8]})"
         kind = type(body).__name__.lower()
-        yield Line(entry.position, entry.time_ms, kind, _words(body, names))
+        yield Line(entry.position, entry.time_ms, kind, printable(_words(body, names), MAX_LINE))
 
 
 def _words(body: Body, names: dict[str, str]) -> str:

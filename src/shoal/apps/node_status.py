@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from shoal.apps.printable import printable
 from shoal.base.units import show_bytes
 from shoal.data.manifest import Manifest
 from shoal.node.service import NodeService
@@ -17,6 +18,7 @@ from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
 from shoal.worlds.real.meter import Traffic
 
+MAX_LINE = 1000
 _WIDTHS = {"uint8": 1, "uint16": 2, "uint32": 4, "float32": 4}
 
 
@@ -114,4 +116,5 @@ def show(now: NodeNow) -> str:
         loss += f" (validation {now.validation:.3f})"
     speed = f"{show_count(int(now.tokens_per_s))} tokens/s"
     traffic = f"up {show_bytes(now.up_bytes)}, down {show_bytes(now.down_bytes)}"
-    return f"round {now.round} · {now.doing} · {loss} · {speed} · {traffic} · {now.standing}"
+    words = f"round {now.round} · {now.doing} · {loss} · {speed} · {traffic} · {now.standing}"
+    return printable(words, MAX_LINE)

@@ -14,9 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from shoal.apps.printable import printable
 from shoal.base.units import show_bytes
 
 LOSSES_SHOWN = 10
+MAX_CELL = 1000
 _PIPE_WIDTH = 10_000
 
 
@@ -51,7 +53,7 @@ def print_run(run: dict[str, Any]) -> None:
         ("snapshot", f"position {run['snapshot']['at']}, {show_bytes(run['snapshot']['size_bytes'])}"),
     ]
     for label, text in facts:
-        console.print(f"{label:9} {text}", markup=False, highlight=False)
+        console.print(f"{label:9} {_clean(text)}", markup=False, highlight=False)
     if run["nodes"]:
         console.print()
         _print_table(["node", "name", "state", "why", "doing", "tokens/s", "up", "down"], _nodes(run))
@@ -69,7 +71,7 @@ def print_run(run: dict[str, Any]) -> None:
         _print_table(["round", "updates", "train", "validation"], rows)
     for item in run["rejected"][-LOSSES_SHOWN:]:
         line = f"rejected in round {item['round']}: {item['node'][:12]}: {item['reason']}"
-        console.print(line, markup=False, highlight=False)
+        console.print(_clean(line), markup=False, highlight=False)
 
 
 def _attested(attested: dict[str, Any]) -> str:
@@ -109,12 +111,16 @@ def _print_table(columns: list[str], rows: list[list[str]]) -> None:
     if not sys.stdout.isatty():
         print("\t".join(columns))
         for row in rows:
-            print("\t".join(cell.replace("\t", " ") for cell in row))
+            print("\t".join(_clean(cell) for cell in row))
         return
     table = Table(box=box.SIMPLE_HEAD)
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
         # Names come from strangers: they are text, never markup.
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*(Text(_clean(cell)) for cell in row))
     _console().print(table)
+
+
+def _clean(text: str) -> str:
+    return printable(text, MAX_CELL)

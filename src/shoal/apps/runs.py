@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.apps.home import find_home
+from shoal.apps.printable import printable
 from shoal.base.units import duration_s
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def submit(
     if as_json:
         _print_json(answer)
         return
-    print(f"run {answer['run']}")
-    print(f"shoal join {answer['ticket']}")
+    print(f"run {printable(str(answer['run']))}")
+    print(f"shoal join {printable(str(answer['ticket']), 2000)}")
 
 
 @app.command("list")
@@ -159,13 +160,18 @@ def export(
     home: HomeOption = None,
     as_json: Json = False,
 ) -> None:
-    """Write the run's last saved state as a folder that `transformers` loads."""
+    """Write the run's last saved state as a folder.
+
+    A language model (kind gpt or transformers) loads with plain `transformers`. Any other is safetensors with a
+    description, and loads with this package. The README in the folder says how.
+    """
     from shoal.apps.exporting import export_run
 
     with _client(server, token, token_file, home) as api, _busy("fetching and checking the run"):
         exported = export_run(api, run, folder)
     stage = "final" if exported.final else f"after {exported.rounds} of {exported.rounds_sealed} rounds"
     text = f"{folder}: {exported.name}, {stage}, state {exported.state[:16]} as in the log"
+    text += f"; loads with {exported.loads_with}"
     _answer(exported.as_json(), text, as_json)
 
 
@@ -199,7 +205,7 @@ def _answer(value: dict[str, Any], text: str, as_json: bool) -> None:
     if as_json:
         _print_json(value)
     else:
-        print(text)
+        print(printable(text, 2000))
 
 
 def _print_json(value: Any) -> None:

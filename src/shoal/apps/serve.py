@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from shoal.apps.home import Home, admin_token, find_home, make_folder
+from shoal.apps.ports import check_ports, open_port
+from shoal.apps.printable import printable
+from shoal.base.errors import ShoalError
 from shoal.base.units import duration_s
 
 if TYPE_CHECKING:
@@ -113,9 +116,13 @@ async def serve_until_signal(options: ServeOptions) -> None:
 
 async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable[[str], None] = _say) -> None:
     """Serve until `asked` to stop. The welcome goes through `say`, line by line, and ends with `ready`."""
+    check_ports(
+        (options.api_host, options.port),
+        (options.host, options.control_port),
+        (options.host, options.blob_port),
+    )
     # Imported here: torch takes seconds, and `shoal serve --help` should not.
     from shoal.apps.api.desk import Desk
-    from shoal.apps.api.server import open_port
     from shoal.coordinator.service import CoordinatorService
     from shoal.worlds.real.disk import FileDisk
     from shoal.worlds.real.host import RealHost
@@ -156,6 +163,8 @@ async def _serve_parts(
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(desk.service.serve(), name="coordinator")]
         await desk.service.ready.wait()
+        if desk.service.broken and not desk.service.runs:
+            raise next(error for _, error in sorted(desk.service.broken.items()))
         running.append(tasks.create_task(desk.diaries.keep(), name="diaries"))
         api = ApiServer(make_app(desk, admin_token(options.home)))
         answering = tasks.create_task(api.serve(sockets=[api_socket]), name="http api")
@@ -200,11 +209,22 @@ async def _welcome(desk: Desk, options: ServeOptions, address: str, say: Callabl
     say(f"  nodes  {service.address}")
     for name, served in sorted(service.runs.items()):
         if served.machine.view.stopped is None:
-            say(f"  run    {name} {served.machine.recipe.name}")
+            say(f"  run    {name} {printable(served.machine.recipe.name)}")
             say(f"  shoal join {await desk.standing_ticket(name)}")
-    if not service.runs:
+    for run, error in sorted(service.broken.items()):
+        _report_broken(run, error, say)
+    if not service.runs and not service.broken:
         say("  no runs yet: shoal run submit stdlib-gpt")
     say("ready")
+
+
+def _report_broken(run: str, error: ShoalError, say: Callable[[str], None]) -> None:
+    """A run that is not served must not go unnoticed, though the others are."""
+    log.error("run_not_served", extra={"run": run[:12], "code": error.code, "cause": error.cause})
+    say(f"  run    {run} IS NOT SERVED")
+    say(f"    error {error.code}")
+    say(f"    what: {printable(error.cause, 1000)}")
+    say(f"    next: {printable(error.next_step, 1000)}")
 
 
 async def _submit(desk: Desk, options: ServeOptions) -> None:
@@ -214,7 +234,7 @@ async def _submit(desk: Desk, options: ServeOptions) -> None:
     recipe = load_recipe(find_recipe(str(options.recipe)), overrides=options.settings)
     # So that a service manager, or a person, may start the same command again after a crash.
     if desk.find_same(recipe) is None:
-        print(f"preparing {recipe.name} ...", file=sys.stderr, flush=True)
+        print(f"preparing {printable(recipe.name)} ...", file=sys.stderr, flush=True)
         await desk.submit(recipe)
 
 

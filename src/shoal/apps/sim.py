@@ -43,6 +43,8 @@ def chaos(
     Checked on every event: one seal a round, equal states, no acknowledged claim or snapshot lost, no claim
     counted twice. A failing seed is followed by the command that replays it.
     """
+    if fingerprint and seed is None:
+        raise typer.BadParameter("a fingerprint is of one seed: give --seed too", param_hint="--fingerprint")
     if seed is not None:
         _one(seed, fingerprint)
         return

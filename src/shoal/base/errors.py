@@ -49,6 +49,7 @@ CODES: dict[str, str] = {
     "SH-JOIN-08": "the run has ended",
     "SH-JOIN-09": "the recipe needs code from the organiser, and this volunteer has not allowed it",
     "SH-JOIN-10": "the volunteer's limits leave no room to take part",
+    "SH-JOIN-11": "the run takes no more nodes",
     "SH-KEY-01": "the key file is unreadable or open to others",
     "SH-KEY-02": "the run belongs to a coordinator with another key",
     "SH-LOG-01": "an entry of the log was altered, is missing or out of order",

@@ -31,6 +31,9 @@ class Clock(Protocol):
 class Channel(Protocol):
     """A pipe of frames to one peer. Raises `ChannelClosed` once it is broken."""
 
+    def admit(self) -> None:
+        """Whoever is on the other side has shown who it is: take frames of full size from now on."""
+
     async def send(self, frame: bytes) -> None: ...
     async def recv(self) -> bytes: ...
     async def close(self) -> None: ...

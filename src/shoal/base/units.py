@@ -35,15 +35,16 @@ def size_bytes(text: str) -> int:
 
 
 def rate_bytes_s(text: str) -> float:
-    """ "10 Mbit/s", "10mbit", "2 MB/s" -> bytes per second."""
+    """ "10 Mbit/s", "10mbit", "10 Mbps", "2 MB/s" -> bytes per second. A small `b` means bits, a large one bytes."""
     number, unit = _split(text)
-    unit = unit.removesuffix("/s").removesuffix("ps")
-    lower = unit.lower()
-    if lower.endswith("bit"):
-        return number * _SIZES[lower.removesuffix("bit")] / 8
-    if lower.removesuffix("b") in _SIZES and unit:
-        return number * _SIZES[lower.removesuffix("b")]
-    raise ValueError(f"{unit!r} is not a unit of rate; use kbit/s, Mbit/s, Gbit/s, kB/s or MB/s")
+    name = unit.removesuffix("/s").removesuffix("ps")
+    if name.lower().endswith("bit"):
+        prefix, bits = name[:-3], 8
+    else:
+        prefix, bits = name.removesuffix("b").removesuffix("B"), 8 if name.endswith("b") else 1
+    if not name or prefix.lower() not in _SIZES:
+        raise ValueError(f"{unit!r} is not a unit of rate; use kbit/s, Mbit/s, Gbit/s, kB/s or MB/s")
+    return number * _SIZES[prefix.lower()] / bits
 
 
 def duration_s(text: str) -> float:

@@ -1,7 +1,8 @@
 """Do the nodes agree on the state? Counts signed attestations, position by position.
 
 In flow attestations; out flow verdicts: agreed (by a majority of the live), dissenters, or no majority
-possible. Invariant: only `folded` words count, one per node and position, and the first word stands.
+possible. Invariant: only `folded` words count, one per node and position; a node's later word replaces its
+earlier one, since it may have rebuilt its state.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from shoal.base.ids import BlobId, NodeId
+from shoal.coordinator.events import FetchBlob
 from shoal.runlog.chain import BadEntry
 from shoal.runlog.entries import Attestation
+from shoal.runlog.statements import open_attestation
 from shoal.runlog.view import RunView
 from shoal.wire.signed import Signed
 
@@ -32,8 +35,6 @@ class Verdict:
     news: tuple[Signed, ...] = ()
     """Words not yet in the log."""
     dissenters: tuple[NodeId, ...] = ()
-    snapshot: BlobId | None = None
-    holders: tuple[NodeId, ...] = ()
 
 
 class Attesting:
@@ -41,12 +42,13 @@ class Attesting:
         self._view = view
         self._words: dict[int, dict[NodeId, tuple[Attestation, Signed]]] = {}
         self._logged: dict[int, set[NodeId]] = {}
-        self._asked: set[int] = set()
+        self._asked: dict[int, BlobId] = {}
+        self._false: set[BlobId] = set()
 
     def heard(self, node: NodeId, signed: Signed) -> Attestation | None:
         """Take a node's word, or None if it is not its own, not of this log, or about a state that was undone."""
         try:
-            attestation = self._view.open_attestation(signed)
+            attestation = open_attestation(self._view, signed)
         except BadEntry:
             return None
         at = attestation.at.position
@@ -56,6 +58,8 @@ class Attesting:
             self._words.setdefault(at, {})[node] = (attestation, signed)
         for old in sorted(self._words)[:-POSITIONS_KEPT]:
             del self._words[old]
+            self._logged.pop(old, None)
+            self._asked.pop(old, None)
         return attestation
 
     def judge(self, at: int, live: frozenset[NodeId]) -> Verdict | None:
@@ -68,14 +72,8 @@ class Attesting:
             return Verdict(agreed=None) if words and len(words) >= voters else None
         news = tuple(signed for _, (_, signed) in sorted(self._unlogged(at).items()))
         self._logged.setdefault(at, set()).update(words)
-        agreement = self.agreed_at(at)
-        return Verdict(
-            agreed=best,
-            news=news,
-            dissenters=tuple(sorted(node for node, (word, _) in words.items() if word.state != best)),
-            snapshot=agreement.snapshot if agreement else None,
-            holders=agreement.holders if agreement else (),
-        )
+        dissenters = tuple(sorted(node for node, (word, _) in words.items() if word.state != best))
+        return Verdict(agreed=best, news=news, dissenters=dissenters)
 
     def _unlogged(self, at: int) -> dict[NodeId, tuple[Attestation, Signed]]:
         logged = self._logged.get(at, set()) | set(self._view.attested.get(at, {}))
@@ -89,7 +87,8 @@ class Attesting:
             return None
         best = max(counts.items(), key=lambda item: (item[1], item[0]))[0]
         same = [word for word, _ in words.values() if word.state == best]
-        snapshot = next((word.snapshot for word in same if word.snapshot), None)
+        named = Counter(w.snapshot for w in same if w.snapshot and w.snapshot not in self._false)
+        snapshot = max(named, key=lambda blob: (named[blob], blob), default=None)
         holders = tuple(sorted(word.node for word in same if snapshot and word.snapshot == snapshot))
         return Agreement(best, snapshot, holders)
 
@@ -102,13 +101,29 @@ class Attesting:
                 return step.position
         return 0
 
-    def wants_snapshot(self, at: int) -> bool:
-        """True once for each position that has a snapshot to fetch and is not saved yet."""
+    def fetch_snapshot(self, at: int) -> list[FetchBlob]:
+        """Bring the blob here that most of those who agree name as the state's, unless one is on its way or the
+        state is saved."""
+        agreed = self.agreed_at(at)
         saved = any(snapshot.at == at for snapshot in self._view.snapshots)
-        if saved or at in self._asked:
-            return False
-        self._asked.add(at)
-        return True
+        if agreed is None or agreed.snapshot is None or saved or at in self._asked:
+            return []
+        self._asked[at] = agreed.snapshot
+        size_bytes = self._view.snapshots[0].size_bytes  # Every state of a run has the same size.
+        return [FetchBlob(at, agreed.snapshot, size_bytes, agreed.holders, is_state=True)]
 
-    def snapshot_failed(self, at: int) -> None:
-        self._asked.discard(at)
+    def asked_for(self, at: int, blob: BlobId) -> bool:
+        """True if this blob is being fetched as the state at this position."""
+        return self._asked.get(at) == blob
+
+    def snapshot_failed(self, at: int, blob: BlobId) -> list[FetchBlob]:
+        """It could not be fetched: try another, if most name another by now. If not, it is asked for when somebody
+        attests it again."""
+        del self._asked[at]
+        agreed = self.agreed_at(at)
+        return self.fetch_snapshot(at) if agreed is not None and agreed.snapshot != blob else []
+
+    def snapshot_false(self, at: int, blob: BlobId) -> list[FetchBlob]:
+        """It is not the state it was attested to be: whoever named it lied. Try what the others named."""
+        self._false.add(blob)
+        return self.snapshot_failed(at, blob)

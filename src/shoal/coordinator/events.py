@@ -55,6 +55,8 @@ class BlobFetched:
     at: int
     blob: BlobId
     size_bytes: int | None
+    state: str | None = None
+    """Of a snapshot: the hash of the state in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,8 @@ class Append:
 
     position: int
     encoded: bytes
+    kind: str
+    """What it is: "seal", "plan", ...; names the points at which tests kill the process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,8 @@ class FetchBlob:
     blob: BlobId
     size_bytes: int | None
     holders: tuple[NodeId, ...]
+    is_state: bool = False
+    """A snapshot: report the hash of the state in it, too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import msgspec
 
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.coordinator.attesting import Attesting
-from shoal.coordinator.claims import Claims
+from shoal.coordinator.claims import Claims, Demand
 from shoal.coordinator.events import (
     Append,
     Archive,
@@ -46,7 +46,7 @@ from shoal.runlog.entries import (
     Snapshot,
     Stopped,
 )
-from shoal.runlog.view import RunView
+from shoal.runlog.view import MAX_TEXT, RunView
 from shoal.strategy.planning import budget_spent, make_plan
 from shoal.strategy.recipe import Recipe
 from shoal.strategy.seal_rules import Close, Replan, RoundNow
@@ -59,6 +59,7 @@ from shoal.wire.messages import (
     Heartbeat,
     NeedEntries,
     Offer,
+    PeerAddress,
     Peers,
     Rebuild,
     Refuse,
@@ -96,7 +97,12 @@ class CoordinatorMachine:
         self._attesting = Attesting(view)
         self._opened_at = instant.now
         # Editions of this term are above those of every earlier one.
-        self._peers = Peers(edition=self._term << 32, peers=())
+        self._peers = Peers(edition=self._term << 32, peers=(PeerAddress(identity.node, own_address),))
+        self._reachable: tuple[tuple[NodeId, str], ...] = ()
+        self._changed_in: dict[NodeId, int] = {}
+        """The round of each node's last membership entry."""
+        self._distrusted: set[NodeId] = set()
+        """Who made or vouched for an update that nobody could get."""
         self._effects: list[Effect] = []
         self._instant = instant
         for node in view.planned:
@@ -122,36 +128,56 @@ class CoordinatorMachine:
                 self._said(event.node, event.message)
             case Lost():
                 self.seats.lost(event.node, instant.now)
-                self._tell_peers()
             case BlobFetched():
                 self._blob_fetched(event)
             case StopAsked():
-                if self.view.stopped is None:
-                    self._append(Stopped(reason=event.reason))
+                self._stop(event.reason)
             case RewindAsked():
                 self._rewind(event.to, event.reason)
             case Ticked():
                 pass
         self._advance()
+        self._tell_peers()
         return self._effects
 
     # --- nodes come, speak and go ----------------------------------------------------------------------
 
     def _arrived(self, event: Arrived) -> None:
         member = self.view.members.get(event.node)
-        if member is None or not member.present:
-            if self.view.stopped is not None and member is None:
-                self._effects.append(Dismiss(event.node, _ended(self.view.stopped)))
-                return
-            if self.view.stopped is None:
-                self._append(Joined(node=event.node, public=event.public, name=event.name))
+        if member is None and (refuse := self._no_room()):
+            self._effects.append(Dismiss(event.node, refuse))
+            return
+        if (member is None or not member.present) and self._may_change(event.node):
+            self._append(Joined(node=event.node, public=event.public, name=event.name))
         self.seats.arrived(event.node, event.name, event.address, self._instant.now)
-        welcome = Welcome(
-            run=self.run, heartbeat_s=self.recipe.membership.heartbeat_s, length=self.view.length
+        heartbeat_s = self.recipe.membership.heartbeat_s
+        welcome = Welcome(run=self.run, heartbeat_s=heartbeat_s, length=self.view.length)
+        self._effects += [Send(event.node, welcome), Send(event.node, self._peers)]
+        self._send_entries(event.node, event.length)
+
+    def _no_room(self) -> Refuse | None:
+        """Why nobody new may join, if so."""
+        if self.view.stopped is not None:
+            return _ended(self.view.stopped)
+        most = self.recipe.membership.max_nodes
+        if len(self.view.members) < most:
+            return None
+        return Refuse(
+            code="SH-JOIN-11",
+            cause=f"the run has had its {most} nodes",
+            next_step="ask the organiser to raise membership.max_nodes in a new run",
         )
-        self._effects.append(Send(event.node, welcome))
-        self._effects.append(SendEntries(event.node, event.length))
-        self._tell_peers()
+
+    def _may_change(self, node: NodeId) -> bool:
+        """One membership entry per node and round: coming and going must not fill the log."""
+        if self.view.stopped is not None or self._changed_in.get(node) == self.view.round:
+            return node not in self.view.members
+        self._changed_in[node] = self.view.round
+        return True
+
+    def _send_entries(self, node: NodeId, start: int) -> None:
+        if 0 <= start < self.view.length:
+            self._effects.append(SendEntries(node, start))
 
     def _said(self, node: NodeId, message: msgspec.Struct) -> None:
         if not self.seats.heard(node, self._instant.now):
@@ -163,10 +189,9 @@ class CoordinatorMachine:
                 if message.peers != self._peers.edition:
                     self._effects.append(Send(node, self._peers))
             case NeedEntries():
-                self._effects.append(SendEntries(node, message.start))
+                self._send_entries(node, message.start)
             case Offer():
-                seeders = self.seats.seeders_besides(node) + 1
-                self._effects += self._claims.offered(node, message, seeders)
+                self._effects += self._claims.offered(node, message, self._demand(node))
             case Attest():
                 self._attested(node, message)
             case Stuck():
@@ -174,14 +199,25 @@ class CoordinatorMachine:
             case Goodbye():
                 self._goodbye(node, message.reason)
 
+    def _demand(self, node: NodeId) -> Demand:
+        """What storage this node's next update must show."""
+        others = [n for n, _ in self.seats.reachable(self._instant.now) if n not in (node, *self._distrusted)]
+        own = self._identity.node if node in self._distrusted else None
+        return Demand(seeders=len(others) + 1, distrusted=frozenset(self._distrusted), own=own)
+
     def _goodbye(self, node: NodeId, reason: str) -> None:
         self.seats.left(node)
-        if self.view.stopped is None and self.view.members[node].present:
-            self._append(Left(node=node, reason=reason[:200]))
-        self._tell_peers()
+        if self.view.members[node].present and self._may_change(node):
+            self._append(Left(node=node, reason=reason[:MAX_TEXT]))
 
     def _tell_peers(self) -> None:
-        peers = self.seats.addresses(self._identity.node, self._own_address)
+        """Tell everyone who can be reached, whenever that has changed."""
+        reachable = self.seats.reachable(self._instant.now)
+        if reachable == self._reachable:
+            return
+        self._reachable = reachable
+        own = PeerAddress(self._identity.node, self._own_address)
+        peers = (*(PeerAddress(node, address) for node, address in reachable), own)
         self._peers = Peers(edition=self._peers.edition + 1, peers=peers)
         self._effects.append(Tell(self._peers))
 
@@ -203,28 +239,41 @@ class CoordinatorMachine:
             self._append(Attestations(items=verdict.news))
         for dissenter in verdict.dissenters:
             self._effects.append(Send(dissenter, Rebuild(at=at)))
-        if verdict.snapshot is not None and self._attesting.wants_snapshot(at):
-            self._effects.append(FetchBlob(at, verdict.snapshot, None, verdict.holders))
+        self._effects += self._attesting.fetch_snapshot(at)
 
     def _blob_fetched(self, event: BlobFetched) -> None:
-        agreed = self._attesting.agreed_at(event.at)
-        if agreed is not None and agreed.snapshot == event.blob:
-            self._save_snapshot(event, agreed.state, agreed.holders)
+        if self._attesting.asked_for(event.at, event.blob):
+            self._snapshot_fetched(event)
             return
         index = self.view.index_of(event.at)
-        if event.size_bytes is None and index is not None and event.at > self.view.best_start().at:
-            before = self.view.path[index - 1].position if index else 0
-            self._rewind(before, f"nobody has update {event.blob[:12]} of the seal at {event.at} any more")
+        if index is None or event.size_bytes is not None or event.at <= self.view.best_start().at:
+            return
+        for update in self.view.path[index].updates:
+            if update.claim.blob == event.blob:
+                self._distrusted |= {update.claim.node, *update.holders} - {self._identity.node}
+                before = self.view.path[index - 1].position if index else 0
+                self._rewind(
+                    before, f"nobody has update {event.blob[:12]} of the seal at {event.at} any more"
+                )
+                return
 
-    def _save_snapshot(self, event: BlobFetched, state: str, holders: tuple[NodeId, ...]) -> None:
+    def _snapshot_fetched(self, event: BlobFetched) -> None:
         if event.size_bytes is None:
-            self._attesting.snapshot_failed(event.at)
+            self._effects += self._attesting.snapshot_failed(event.at, event.blob)
+            return
+        agreed = self._attesting.agreed_at(event.at)
+        if agreed is None or event.state != agreed.state:
+            self._effects += self._attesting.snapshot_false(event.at, event.blob)
             return
         known = any(saved.at == event.at for saved in self.view.snapshots)
         if known or not self.view.stands(event.at):
             return
         snapshot = Snapshot(
-            at=event.at, state=state, blob=event.blob, size_bytes=event.size_bytes, holders=holders
+            at=event.at,
+            state=agreed.state,
+            blob=event.blob,
+            size_bytes=event.size_bytes,
+            holders=agreed.holders if agreed.snapshot == event.blob else (),
         )
         self._append(snapshot)
         self._effects.append(Prune())
@@ -242,9 +291,18 @@ class CoordinatorMachine:
                 self._effects.append(fetch)
 
     def _rewind(self, to: int, reason: str) -> None:
-        if self.view.stopped is None and to != self.view.at and self.view.may_rewind(to):
+        if to != self.view.at and self.view.may_rewind(to):
             self._claims.void(f"the run was rewound: {reason}")
-            self._append(Rewind(to=to, reason=reason[:200]))
+            self._append(Rewind(to=to, reason=reason[:MAX_TEXT]))
+
+    def _stop(self, reason: str) -> None:
+        """End the run: what is kept counts, what cannot count any more is said to be rejected."""
+        if self.view.stopped is not None:
+            return
+        if self._claims.nodes():
+            self._seal(f"{len(self._claims.nodes())} updates, and the run is stopped")
+        self._append(Stopped(reason=reason[:MAX_TEXT], rejected=self._claims.reject()))
+        self._drop_settled()
 
     # --- rounds ------------------------------------------------------------------------------------------
 
@@ -258,7 +316,7 @@ class CoordinatorMachine:
         if self.view.plan is None:
             spent = budget_spent(self.recipe, self.view, self._instant.wall_ms)
             if spent:
-                self._append(Stopped(reason=spent))
+                self._stop(spent)
             else:
                 self._open_round("")
 
@@ -268,7 +326,7 @@ class CoordinatorMachine:
             RoundNow(
                 now=self._instant.now,
                 opened_at=self._opened_at,
-                live=planned & self.seats.live(self._instant.now),
+                live=planned & self.seats.awaited(self._instant.now),
                 planned=planned,
                 claimed=self._claims.nodes(),
             )
@@ -292,9 +350,12 @@ class CoordinatorMachine:
             reason=reason,
         )
         self._append(seal)
-        self._effects += [Drop(key) for key in self._claims.settled()]
+        self._drop_settled()
         if self.recipe.storage.archive:
             self._effects.append(self._archive())
+
+    def _drop_settled(self) -> None:
+        self._effects += [Drop(key) for key in self._claims.settled()]
 
     def _archive(self) -> Archive:
         step = self.view.path[-1]
@@ -321,7 +382,7 @@ class CoordinatorMachine:
             self.view.apply(link)
         except BadEntry as error:
             raise AssertionError(f"the coordinator made an entry that {error}") from error
-        self._effects.append(Append(link.entry.position, link.encoded))
+        self._effects.append(Append(link.entry.position, link.encoded, type(body).__name__.lower()))
         self._effects.append(Tell(Entries(items=(link.encoded,))))
 
     def needed_blobs(self) -> set[BlobId]:

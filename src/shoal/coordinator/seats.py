@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from shoal.base.ids import NodeId
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Membership
-from shoal.wire.messages import Heartbeat, PeerAddress
+from shoal.wire.messages import Heartbeat
 
 LAG_ALLOWED = 8
 """How many seals a node may be behind and still be planned."""
@@ -26,6 +26,7 @@ class Seat:
     connected: bool = True
     at: int = -1
     last_beat: Heartbeat | None = None
+    paused: bool = False
 
 
 class Seats:
@@ -52,8 +53,8 @@ class Seats:
         return True
 
     def beat(self, node: NodeId, message: Heartbeat) -> None:
-        self.by_node[node].last_beat = message
-        self.by_node[node].at = message.at
+        seat = self.by_node[node]
+        seat.last_beat, seat.at, seat.paused = message, message.at, message.paused
 
     def reached(self, node: NodeId, at: int) -> None:
         seat = self.by_node[node]
@@ -71,21 +72,24 @@ class Seats:
     def live(self, now: float) -> frozenset[NodeId]:
         return frozenset(seat.node for seat in self.by_node.values() if seat.lease_until > now)
 
+    def awaited(self, now: float) -> frozenset[NodeId]:
+        """Live nodes that are at work."""
+        seats = self.by_node.values()
+        return frozenset(seat.node for seat in seats if seat.lease_until > now and not seat.paused)
+
     def ready(self, now: float, view: RunView) -> list[NodeId]:
         """Connected live nodes that have the current state or are a few folds away from it, sorted. Those a few
         folds away are waited for, or a node on a slow link would never catch up with quick rounds."""
         recent = {step.position for step in view.path[-LAG_ALLOWED:]}
         if len(view.path) < LAG_ALLOWED:
             recent.add(0)
+        awaited = self.awaited(now)
+        return sorted(
+            s.node for s in self.by_node.values() if s.connected and s.node in awaited and s.at in recent
+        )
+
+    def reachable(self, now: float) -> tuple[tuple[NodeId, str], ...]:
+        """Live, connected nodes that serve blobs, with their addresses, sorted."""
         seats = self.by_node.values()
-        return sorted(s.node for s in seats if s.connected and s.lease_until > now and s.at in recent)
-
-    def seeders_besides(self, node: NodeId) -> int:
-        """How many other nodes could hold a blob for this one."""
-        return sum(1 for s in self.by_node.values() if s.connected and s.address and s.node != node)
-
-    def addresses(self, coordinator: NodeId, own_address: str) -> tuple[PeerAddress, ...]:
-        """Everyone who can be reached for blobs, the coordinator last."""
-        reachable = sorted((s.node, s.address) for s in self.by_node.values() if s.connected and s.address)
-        peers = [PeerAddress(node, address) for node, address in reachable]
-        return (*peers, PeerAddress(coordinator, own_address))
+        found = ((s.node, s.address) for s in seats if s.connected and s.address and s.lease_until > now)
+        return tuple(sorted(found))

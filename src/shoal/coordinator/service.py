@@ -16,7 +16,7 @@ import msgspec
 from shoal.base.disk import SubDisk
 from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host, Peer
-from shoal.base.ids import NodeId, RunId
+from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.base.logstore import LogStore
 from shoal.coordinator.admission import JoinToken, clean_name, judge, node_of, wrong_run
 from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
@@ -43,6 +43,7 @@ from shoal.coordinator.events import (
 from shoal.coordinator.machine import CoordinatorMachine
 from shoal.replica.blobs import BlobStore
 from shoal.replica.serving import ResourcesByRun, RunResources
+from shoal.replica.state import decode_state, state_hash
 from shoal.replica.swarm import Swarm
 from shoal.runlog.view import verify_log
 from shoal.strategy.recipe import recipe_in_log
@@ -64,7 +65,7 @@ TOKEN_PREFIX = "token."  # noqa: S105 (a key's prefix, no secret)
 HANDSHAKE_S = 15.0
 REQUEST_TIMEOUT_S = 20.0
 PAGE_ENTRIES, PAGE_BYTES = 256, 1 << 20
-MAX_QUEUED = 1024
+MAX_QUEUED, MAX_QUEUED_BYTES = 1024, 16 << 20
 
 
 @dataclass(slots=True)
@@ -73,6 +74,23 @@ class Connection:
 
     channel: Channel
     queue: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MAX_QUEUED))
+    queued_bytes: int = 0
+
+    def put(self, frame: bytes) -> bool:
+        """Queue a frame; False if the node reads so slowly that it must be cut off."""
+        if self.queue.full() or self.queued_bytes > MAX_QUEUED_BYTES:
+            return False
+        self.queued_bytes += len(frame)
+        self.queue.put_nowait(frame)
+        return True
+
+    async def write(self) -> None:
+        """Send what is queued until the channel breaks."""
+        with contextlib.suppress(ChannelClosed):
+            while True:
+                frame = await self.queue.get()
+                await self.channel.send(frame)
+                self.queued_bytes -= len(frame)
 
 
 @dataclass(slots=True)
@@ -96,6 +114,8 @@ class CoordinatorService:
         self.identity = identity
         self.store = store
         self.runs: dict[RunId, Run] = {}
+        self.broken: dict[RunId, ShoalError] = {}
+        """Runs whose log does not hold, with the reason."""
         self.ready = asyncio.Event()
         self.changed = asyncio.Event()
         """Set after every event that changed something; for those who show it."""
@@ -108,8 +128,7 @@ class CoordinatorService:
     async def serve(self) -> None:
         """Run until cancelled. Raises `ShoalError` if it cannot start or a log does not hold."""
         self._blob_address = await self.host.offer(self._resources)
-        for run in await self.host.work(self.store.runs):
-            await self.open_run(run)
+        await self._open_runs()
         self.address = await self.host.listen(self._serve_channel)
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
@@ -119,6 +138,17 @@ class CoordinatorService:
                 run, event = await self._events.get()
                 if run in self.runs:
                     await self._take(self.runs[run], event)
+
+    async def _open_runs(self) -> None:
+        """Take every run into service. One that cannot be served does not keep the others from it."""
+        runs = await self.host.work(self.store.runs)
+        for run in runs:
+            try:
+                await self.open_run(run)
+            except ShoalError as error:
+                if len(runs) == 1:
+                    raise
+                self.broken[run] = error
 
     async def open_run(self, run: RunId) -> Run:
         """Take a run from the store into service, having checked its whole log."""
@@ -194,7 +224,7 @@ class CoordinatorService:
             length=max(0, hello.length),
         )
         await self.post(run_id, arrived)
-        writer = asyncio.get_running_loop().create_task(_write(connection), name=f"write to {node[:8]}")
+        writer = asyncio.get_running_loop().create_task(connection.write(), name=f"write to {node[:8]}")
         try:
             while True:
                 await self.post(run_id, Said(node, decode(await channel.recv())))
@@ -269,8 +299,10 @@ class CoordinatorService:
         match effect:
             case Append():
                 self.host.reached("coordinator.before-append")
+                self.host.reached(f"coordinator.before-{effect.kind}")
                 await self.host.work(lambda: self.store.append(name, effect.position, effect.encoded))
                 self.host.reached("coordinator.after-append")
+                self.host.reached(f"coordinator.after-{effect.kind}")
             case Keep():
                 await self.host.work(lambda: self.store.keep(name, effect.key, effect.value))
                 self.host.reached("coordinator.after-keep")
@@ -294,17 +326,16 @@ class CoordinatorService:
 
     def _send(self, run: Run, node: NodeId, message: Message) -> None:
         connection = run.connections.get(node)
-        if connection is None:
-            return
-        try:
-            connection.queue.put_nowait(encode(message))
-        except asyncio.QueueFull:
+        if connection is not None and not connection.put(encode(message)):
             # A node that does not read would make this queue grow for ever: it may reconnect and catch up.
             run.connections.pop(node)
             self._spawn(connection.channel.close(), f"cut off {node[:8]}")
             self._spawn(self.post(run.machine.run, Lost(node)), f"lost {node[:8]}")
 
     async def _send_entries(self, run: Run, effect: SendEntries) -> None:
+        connection = run.connections.get(effect.node)
+        if connection is None or connection.queued_bytes > PAGE_BYTES:
+            return  # It has enough to read, and asks again for what is missing.
         name = run.machine.run
         stop = effect.start + PAGE_ENTRIES
         entries = await self.host.work(lambda: list(self.store.read(name, effect.start, stop)))
@@ -330,7 +361,11 @@ class CoordinatorService:
             await self._arrival(run, effect)
         run.fetching.discard(effect.blob)
         size = run.blobs.size(effect.blob)
-        await self.post(run.machine.run, BlobFetched(at=effect.at, blob=effect.blob, size_bytes=size))
+        state = (
+            await self.host.work(lambda: _state_in(run, effect.blob)) if effect.is_state and size else None
+        )
+        fetched = BlobFetched(at=effect.at, blob=effect.blob, size_bytes=size, state=state)
+        await self.post(run.machine.run, fetched)
 
     async def _archive(self, run: Run, effect: Archive) -> None:
         """Keep a copy of every sealed update, one seal after the other; what cannot be had now is let go."""
@@ -361,7 +396,10 @@ class CoordinatorService:
         self._tasks.create_task(work, name=name)
 
 
-async def _write(connection: Connection) -> None:
-    with contextlib.suppress(ChannelClosed):
-        while True:
-            await connection.channel.send(await connection.queue.get())
+def _state_in(run: Run, blob: BlobId) -> str | None:
+    """The hash of the state in a snapshot, or None if there is none in it."""
+    genesis = run.machine.view.genesis
+    try:
+        return state_hash(decode_state(run.blobs.get(blob), genesis.layout)) if genesis else None
+    except (ShoalError, FileNotFoundError):
+        return None

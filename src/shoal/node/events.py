@@ -114,13 +114,6 @@ class SendUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
-    """Send a heartbeat; the service fills in the telemetry."""
-
-    doing: str
-
-
-@dataclass(frozen=True, slots=True)
 class Prepare:
     genesis: Genesis
 
@@ -154,6 +147,11 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
+class StartOver:
+    """What was trained locally came to nothing: begin again from the current state."""
+
+
+@dataclass(frozen=True, slots=True)
 class SaveSnapshot:
     """Store the current state as a blob and report `HasState` with it."""
 
@@ -182,7 +180,10 @@ class StopTraining:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
+    """Have others hold the update; the coordinator among them, if it asked for that."""
+
     outgoing: Outgoing
+    to_coordinator: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,12 +214,12 @@ class Finish:
 Effect = (
     Record
     | SendUp
-    | Beat
     | Prepare
     | Load
     | Fold
     | CancelState
     | Adopt
+    | StartOver
     | SaveSnapshot
     | SendAttestation
     | Train

@@ -13,11 +13,12 @@ import msgspec
 
 from shoal.base.disk import Disk, write_atomic
 from shoal.base.errors import ShoalError
-from shoal.base.ids import RunId
+from shoal.base.ids import NodeId, RunId
 from shoal.node.events import Outgoing
 from shoal.runlog.entries import Claim
 from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView, verify_log
+from shoal.wire.identity import node_id
 from shoal.wire.signed import Signed, parse
 
 _OUTBOX = "outbox"
@@ -32,15 +33,17 @@ class Keeping:
         self._run = run
         self._reached = reached
 
-    def load_view(self) -> RunView:
-        """The run as this node's copy of the log tells it; a damaged copy is set aside and fetched again."""
+    def load_view(self, coordinator: NodeId) -> RunView:
+        """The run as this node's copy of the log tells it; a copy that is damaged, or of another coordinator's, is
+        set aside and fetched again."""
         try:
             entries = list(self.log.read(self._run))
         except ShoalError:
             self.log.set_aside(self._run)
             return RunView()
         view, finding = verify_log(entries, self._run)
-        if finding is not None:
+        foreign = view.genesis is not None and node_id(view.genesis.coordinator) != coordinator
+        if finding is not None or foreign:
             self.log.set_aside(self._run)
             return RunView()
         return view

@@ -22,6 +22,9 @@ from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
 from shoal.wire.signed import digest
 
+MAX_CARRIED = 4
+"""Data ranges that unclaimed progress may have; a node that misses more rounds begins again."""
+
 
 @dataclass(slots=True)
 class Progress:
@@ -34,14 +37,16 @@ class Progress:
     last_loss: float = 0.0
     data: list[DataRange] | None = None
 
-    def add(self, loss: float, samples: int, tokens: int, start: int) -> None:
+    def add(self, loss: float, samples: int, tokens: int, start: int, *, begins: bool) -> None:
+        """Count a step. `begins` for an assignment's first: ranges of two assignments are never joined, though
+        they may touch."""
         self.steps += 1
         self.samples += samples
         self.tokens += tokens
         self.loss_sum += loss
         self.last_loss = loss
         ranges = self.data = self.data or []
-        if ranges and ranges[-1].start + ranges[-1].count == start:
+        if ranges and not begins and ranges[-1].start + ranges[-1].count == start:
             ranges[-1] = DataRange(ranges[-1].start, ranges[-1].count + samples)
         else:
             ranges.append(DataRange(start, samples))
@@ -79,7 +84,8 @@ class Learner:
 
     def adopt(self, params: torch.Tensor) -> None:
         """Take a new global version, by the recipe's merge rule."""
-        if self._anchor is None or self._claimed is None:
+        if self._anchor is None or self._claimed is None or len(self.progress.data or ()) >= MAX_CARRIED:
+            self.progress = Progress()
             self.trainer.load(params)
             self._anchor = self._claimed = params
             return
@@ -100,7 +106,7 @@ class Learner:
             start = assignment.data.start + number * assignment.batch
             indices = sample_indices(self._recipe.seed, start, assignment.batch, self._items)
             result = self.trainer.step(indices, first_step + number)
-            self.progress.add(result.loss, result.samples, result.tokens, start)
+            self.progress.add(result.loss, result.samples, result.tokens, start, begins=number == 0)
 
     def make_update(self, fragments: tuple[int, ...]) -> MadeUpdate:
         """Encode what was trained since the last claim. Raises SH-CODEC-01 if it is not finite."""
@@ -146,14 +152,20 @@ class Learner:
         return msgspec.msgpack.encode(_Local(self.trainer.local_state(), residual))
 
     def load_local_state(self, data: bytes) -> None:
-        """Go on from an earlier `local_state`. Raises SH-DISK-02 if it is damaged."""
+        """Go on from an earlier `local_state`. Raises SH-DISK-02, and loads nothing, if it is damaged."""
         try:
             local = msgspec.msgpack.decode(data, type=_Local)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise ShoalError(
-                "SH-DISK-02", "this node's saved optimiser state is damaged", "it starts with a fresh one"
-            ) from None
+            raise _damaged() from None
+        if local.residual and len(local.residual) != 4 * self.trainer.layout.numel:
+            raise _damaged()
         self.trainer.load_local_state(local.trainer)
         if local.residual:
             self._residual = torch.frombuffer(bytearray(local.residual), dtype=torch.float32)
         self._local_hash = digest(data)
+
+
+def _damaged() -> ShoalError:
+    return ShoalError(
+        "SH-DISK-02", "this node's saved optimiser state is damaged", "it starts with a fresh one"
+    )

@@ -18,6 +18,7 @@ from shoal.wire.identity import Identity
 from shoal.wire.messages import Goodbye, Message, Peers, Welcome, decode, encode
 
 FIRST_WAIT_S, MAX_WAIT_S = 0.2, 5.0
+MIN_HEARTBEAT_S, MAX_HEARTBEAT_S = 0.1, 60.0
 
 
 class ControlLink:
@@ -50,11 +51,14 @@ class ControlLink:
                 await self._host.clock.sleep(wait * (0.5 + self._host.random.random()))
                 wait = min(wait * 2, MAX_WAIT_S)
                 continue
-            wait, welcomed, self.heartbeat_s = FIRST_WAIT_S, True, welcome.heartbeat_s
+            wait, welcomed = FIRST_WAIT_S, True
+            self.heartbeat_s = min(max(welcome.heartbeat_s, MIN_HEARTBEAT_S), MAX_HEARTBEAT_S)
             await self._listen(channel, welcome)
 
     async def _listen(self, channel: Channel, welcome: Welcome) -> None:
         self._channel = channel
+        # A coordinator that was restarted counts its lists anew; the old one serves until the first arrives.
+        self._peers = Peers(edition=0, peers=self._peers.peers)
         self._post(Connected())
         self._post(Heard(welcome))
         try:

@@ -7,10 +7,9 @@ and offers the same bytes until the log shows what became of them.
 
 from __future__ import annotations
 
-from shoal.base.ids import BlobId, NodeId
+from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.node.events import (
     Adopt,
-    Beat,
     CancelState,
     CannotFetch,
     Connected,
@@ -34,6 +33,7 @@ from shoal.node.events import (
     SaveSnapshot,
     SendAttestation,
     SendUp,
+    StartOver,
     StopTraining,
     Ticked,
     Train,
@@ -41,10 +41,11 @@ from shoal.node.events import (
     TrainingEnded,
 )
 from shoal.runlog.chain import BadEntry, Link, check_signature, read_link
-from shoal.runlog.entries import Snapshot
+from shoal.runlog.entries import Genesis, Rewind, Snapshot
 from shoal.runlog.view import RunView, Step
 from shoal.strategy.recipe import Recipe, recipe_in_log
 from shoal.wire import messages
+from shoal.wire.identity import node_id
 from shoal.wire.messages import (
     ClaimAck,
     Entries,
@@ -64,8 +65,19 @@ OFFER_AGAIN_S = 3.0
 class NodeMachine:
     """One node in one run."""
 
-    def __init__(self, *, node: NodeId, view: RunView, outgoing: Outgoing | None) -> None:
+    def __init__(
+        self,
+        *,
+        node: NodeId,
+        coordinator: NodeId,
+        run: RunId,
+        view: RunView,
+        outgoing: Outgoing | None,
+    ) -> None:
         self.node = node
+        self._coordinator = coordinator
+        self._run = run
+        self._last_sequence = outgoing.claim.sequence if outgoing else -1
         self.view = view
         self.recipe: Recipe | None = _recipe(view)
         self.at = -1
@@ -83,6 +95,7 @@ class NodeMachine:
         self._outgoing = outgoing
         self._receipts: tuple[Signed, ...] = ()
         self._publishing = False
+        self._to_coordinator = False
         self._kept = False
         self._offered_at = -1e9
         self._word: SendAttestation | None = None
@@ -93,9 +106,8 @@ class NodeMachine:
     @property
     def next_sequence(self) -> int:
         """The sequence of the next claim: above every one that was ever used."""
-        used = self._outgoing.claim.sequence if self._outgoing else -1
         member = self.view.members.get(self.node)
-        return max(used, member.last_sequence if member else -1) + 1
+        return max(self._last_sequence, member.last_sequence if member else -1) + 1
 
     def needed_blobs(self) -> set[BlobId]:
         """What this node must keep: what the log needs, and its own last update."""
@@ -113,7 +125,6 @@ class NodeMachine:
             case Heard():
                 self._heard(event.message)
             case Ticked():
-                self._effects.append(Beat(self.doing))
                 if self._word is not None and self._unattested(self._word.at):
                     self._effects.append(self._word)
             case Prepared():
@@ -146,7 +157,7 @@ class NodeMachine:
                 self._acked(message)
             case Rebuild():
                 if message.at == self.at:
-                    self.at, self._word = -1, None
+                    self._drop_state()
             case PleasePush():
                 self._effects.append(PushTo(message.blob))
 
@@ -164,6 +175,8 @@ class NodeMachine:
             self._next(link)
 
     def _next(self, link: Link) -> None:
+        if isinstance(link.entry.body, Genesis) and not self._is_ours(link.entry.run, link.entry.body):
+            return
         try:
             self.view.apply(link)
         except BadEntry:
@@ -175,6 +188,12 @@ class NodeMachine:
             self.recipe = _recipe(self.view)
         if isinstance(link.entry.body, Snapshot):
             self._effects.append(Prune())
+        elif isinstance(link.entry.body, Rewind) and self.at >= 0 and self.view.stands(self.at):
+            self._effects.append(StartOver())
+
+    def _is_ours(self, run: RunId, genesis: Genesis) -> bool:
+        """True for the run that the ticket names, founded by the coordinator that the ticket names."""
+        return run == self._run and node_id(genesis.coordinator) == self._coordinator
 
     def _known(self, link: Link) -> None:
         position = link.entry.position
@@ -200,10 +219,16 @@ class NodeMachine:
     def _cannot_fetch(self, event: CannotFetch) -> None:
         """Skip ahead to a saved state that makes the update unnecessary; if there is none, say so."""
         if self._making == event.at and self.view.best_start().at >= event.at:
-            self._making, self.at = None, -1
-            self._effects.append(CancelState())
+            self._drop_state()
         else:
             self._effects.append(SendUp(Stuck(at=event.at, blob=event.blob, seconds=event.seconds)))
+
+    def _drop_state(self) -> None:
+        """The state at hand is no use: the next step loads a saved one."""
+        if self._making is not None:
+            self._making = None
+            self._effects.append(CancelState())
+        self.at, self._word = -1, None
 
     def _unattested(self, at: int) -> bool:
         """True while the log lacks this node's word on the state it has (or its snapshot)."""
@@ -292,6 +317,8 @@ class NodeMachine:
 
     def _take_outgoing(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
+        self._last_sequence = outgoing.claim.sequence
+        self._to_coordinator = False
         self._receipts, self._publishing, self._kept = (), False, False
         self._offered_at = -1e9
 
@@ -303,7 +330,7 @@ class NodeMachine:
             return
         if not self._receipts:
             self._publishing = True
-            self._effects.append(Publish(outgoing))
+            self._effects.append(Publish(outgoing, self._to_coordinator))
         else:
             self._offered_at = self._now
             self._effects.append(SendUp(Offer(claim=outgoing.signed, receipts=self._receipts)))
@@ -319,8 +346,13 @@ class NodeMachine:
             return
         self._kept = ack.kept
         self.why_out = "" if ack.kept else ack.reason
-        if not ack.kept:
-            self._receipts = ()  # Perhaps they were too few: gather them anew, in a while.
+        if ack.retry:
+            self._receipts, self._to_coordinator = (), True  # Gather other receipts, in a while.
+        elif not ack.kept and self._current(self._outgoing):
+            # It will never be kept: do the round's work anew. Spare steps still under way would be counted
+            # before it, out of order; the training starts again once they have ended.
+            self._outgoing = None
+            self._effects += [StopTraining(), StartOver()]
 
     # --- the end -----------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from shoal.base.disk import SubDisk
 from shoal.base.errors import ChannelClosed, ShoalError
-from shoal.base.host import Host
+from shoal.base.host import Host, Peer
 from shoal.base.ids import BlobId, NodeId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.node import events as ev
@@ -35,6 +35,7 @@ from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
 from shoal.runlog.chain import Equivocation
 from shoal.runlog.entries import Attestation, Claim, Genesis
+from shoal.runlog.statements import open_receipt
 from shoal.runlog.view import RunView, SavedState, Step, Update, head_of
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
@@ -43,6 +44,7 @@ from shoal.wire.messages import (
     Attest,
     Entries,
     Heartbeat,
+    Offer,
 )
 from shoal.wire.signed import Signed, sign
 
@@ -107,6 +109,7 @@ class NodeService:
         self._blob_address = ""
         self._link = ControlLink(host, identity, invitation, self._post)
         self._model = asyncio.Lock()
+        self._pushing = asyncio.Lock()
         self._candidate: tuple[int, State] | None = None
         self._state_task: asyncio.Task[None] | None = None
         self._stop_training = asyncio.Event()
@@ -114,7 +117,7 @@ class NodeService:
         self._finished: asyncio.Future[str] | None = None
         self._tasks = asyncio.TaskGroup()
         self._running: dict[asyncio.Task[None], None] = {}
-        self.machine = NodeMachine(node=identity.node, view=RunView(), outgoing=None)
+        self.machine = self._machine(RunView(), None)
         self._resources: RunResources
 
     async def run(self) -> str:
@@ -142,9 +145,10 @@ class NodeService:
 
     async def _wake_up(self) -> None:
         """Load what this node kept, and offer it to peers."""
-        view = await self.host.work(self.keeping.load_view)
+        load_view = partial(self.keeping.load_view, self.invitation.coordinator)
+        view = await self.host.work(load_view)
         kept = await self.host.work(self.keeping.load_outgoing)
-        self.machine = NodeMachine(node=self.identity.node, view=view, outgoing=kept[0] if kept else None)
+        self.machine = self._machine(view, kept[0] if kept else None)
         self._local = kept[1] if kept else None
         self._resources = RunResources(
             run=self.invitation.run,
@@ -155,6 +159,15 @@ class NodeService:
             quota_bytes=FIRST_QUOTA_BYTES,
         )
         self._blob_address = await self.host.offer(ResourcesByRun({self.invitation.run: self._resources}))
+
+    def _machine(self, view: RunView, outgoing: ev.Outgoing | None) -> NodeMachine:
+        return NodeMachine(
+            node=self.identity.node,
+            coordinator=self.invitation.coordinator,
+            run=self.invitation.run,
+            view=view,
+            outgoing=outgoing,
+        )
 
     def _read_entry(self, position: int) -> bytes | None:
         return next(self.keeping.log.read(self.invitation.run, position, position + 1), None)
@@ -187,8 +200,8 @@ class NodeService:
                 await self.host.work(append)
             case ev.SendUp():
                 await self._link.send(effect.message)
-            case ev.Beat():
-                await self._link.send(self._heartbeat(effect.doing))
+                if isinstance(effect.message, Offer):
+                    self.host.reached("node.after-claim")
             case ev.Prepare():
                 self._spawn(self._prepare(effect.genesis), "prepare")
             case ev.Load():
@@ -202,6 +215,8 @@ class NodeService:
                     self._state_task.cancel()
             case ev.Adopt():
                 await self._adopt(effect.at)
+            case ev.StartOver():
+                await self._start_over()
             case ev.SendAttestation():
                 await self._attest(effect)
             case ev.Train():
@@ -211,9 +226,10 @@ class NodeService:
             case ev.StopTraining():
                 self._stop_training.set()
             case ev.Publish():
-                self._spawn(self._publish(effect.outgoing), "publish")
+                self._spawn(self._publish(effect), "publish")
             case ev.PushTo():
-                self._spawn(self._push_to_coordinator(effect.blob), "push")
+                if not self._pushing.locked():  # One at a time, however often it asks.
+                    self._spawn(self._push_to_coordinator(effect.blob), "push")
             case ev.Prune():
                 await self._prune()
             case ev.Disputed():
@@ -232,6 +248,8 @@ class NodeService:
             if reason := self.options.may_train():
                 self.machine.doing = f"paused: {reason}"
                 await self.host.clock.sleep(RETRY_S)
+                if not stopped.is_set():
+                    self.machine.doing = f"training round {work.plan.round}"
                 continue
             goal = total if claimed else max(1, work.assignment.steps - carried)
             count = max(1, min(goal - done, int(STEP_JOB_S / pace)))
@@ -280,20 +298,27 @@ class NodeService:
             loss=progress.loss_sum / max(1, progress.steps),
         )
 
-    async def _publish(self, outgoing: ev.Outgoing) -> None:
+    async def _publish(self, work: ev.Publish) -> None:
         """Push the update to as many others as must hold it, peers first, the coordinator as last resort."""
+        claim = work.outgoing.claim
         wanted = self.machine.recipe.storage.receipts if self.machine.recipe else 1
         *others, coordinator = self._link.sources()
         self.host.random.shuffle(others)
         receipts: list[Signed] = []
-        for peer in [*others, coordinator]:
-            if len(receipts) < wanted:
-                receipt = await self._swarm.push(outgoing.claim.blob, peer)
+        for peer in self._swarm.order([*others, coordinator]):
+            if len(receipts) < wanted or (peer is coordinator and work.to_coordinator):
+                receipt = await self._swarm.push(claim.blob, peer, partial(self._vouches, claim, peer))
                 receipts += [receipt] if receipt is not None else []
         if not receipts:
             await self.host.clock.sleep(RETRY_S)
         self.host.reached("node.before-claim")
-        self._post(ev.Published(outgoing.claim.sequence, tuple(receipts)))
+        self._post(ev.Published(claim.sequence, tuple(receipts)))
+
+    def _vouches(self, claim: Claim, peer: Peer, signed: Signed) -> bool:
+        """True if this is the peer's receipt for just this update."""
+        receipt = open_receipt(self.machine.view, signed)
+        wanted = (peer.node, claim.blob, claim.size_bytes)
+        return receipt is not None and (receipt.holder, receipt.blob, receipt.size_bytes) == wanted
 
     # --- seal -> fetch -> decode -> aggregate -> outer step ------------------------------------------------
 
@@ -359,12 +384,19 @@ class NodeService:
             await self.host.work(adopt)
         self._spawn(self._compare_logs(), "compare logs")
 
+    async def _start_over(self) -> None:
+        async with self._model:
+            learner = self._learner()
+            learner.forget()
+            if self.state is not None:
+                await self.host.work(partial(learner.adopt, self.state.params))
+
     async def _compare_logs(self) -> None:
-        """Ask some peer for its entry at our head: if it differs, the coordinator told us different things."""
+        """Ask some peer for its entry of the last seal: if it differs, the coordinator told us different things."""
         peers = self._link.sources()[:-1]
         if not peers:
             return
-        peer, position = self.host.random.choice(peers), self.machine.view.head.position
+        peer, position = self.host.random.choice(peers), self.machine.view.at
         path = f"{self.invitation.run}/log/{position}"
         with contextlib.suppress(ChannelClosed):
             entry = await self.host.get(peer, path, 0, 4 << 20, timeout_s=REQUEST_TIMEOUT_S)
@@ -400,6 +432,7 @@ class NodeService:
         assert genesis is not None
         while True:
             await self._fetch(saved.blob, saved.size_bytes, saved.holders, -1)
+            await self.host.clock.sleep(0)
             with contextlib.suppress(ShoalError, FileNotFoundError):
                 state = await self.host.work(lambda: decode_state(self.blobs.get(saved.blob), genesis.layout))
                 hashed = await self.host.work(partial(state_hash, state))
@@ -445,7 +478,8 @@ class NodeService:
                 self._post(ev.CannotFetch(at, blob, self.host.clock.now() - began))
 
     async def _push_to_coordinator(self, blob: BlobId) -> None:
-        await self._swarm.push(blob, self._link.sources()[-1])
+        async with self._pushing:
+            await self._swarm.push(blob, self._link.sources()[-1])
 
     async def _prune(self) -> None:
         assert self.machine.recipe is not None
@@ -461,18 +495,22 @@ class NodeService:
     # --- signs of life ---------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
+        """Heartbeats go out from here, whatever else this node is busy with."""
         while True:
+            await self._link.send(self._heartbeat())
             self._post(ev.Ticked())
             await self.host.clock.sleep(self._link.heartbeat_s)
 
-    def _heartbeat(self, doing: str) -> Heartbeat:
+    def _heartbeat(self) -> Heartbeat:
+        reason = self.options.may_train()  # Whether or not it has work: it is not to be given any.
         up, down = self.options.traffic()
         progress = self.learner.progress if self.learner else None
         return Heartbeat(
             at=self.machine.at,
             length=self.machine.view.length,
             peers=self._link.edition,
-            doing=doing,
+            doing=f"paused: {reason}" if reason else self.machine.doing,
+            paused=bool(reason),
             step=progress.steps if progress else 0,
             loss=progress.last_loss if progress else 0.0,
             tokens_per_s=self.tokens_per_s,

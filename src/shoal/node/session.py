@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from shoal.base.errors import ChannelClosed, ShoalError
+from shoal.base.errors import CODES, ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host
 from shoal.base.ids import NodeId, RunId
 from shoal.wire.identity import Identity
@@ -76,6 +76,9 @@ async def open_session(
             failure = ChannelClosed(f"{address} did not answer the handshake")
         except ChannelClosed as error:
             failure = error
+        except BaseException:
+            await channel.close()
+            raise
         await channel.close()
     raise failure
 
@@ -109,6 +112,13 @@ async def _greet(
     while True:
         answer = decode(await channel.recv())
         if isinstance(answer, Refuse):
-            raise ShoalError(answer.code, answer.cause, answer.next_step)
+            raise _refused(answer)
         if isinstance(answer, Welcome):
             return answer
+
+
+def _refused(refuse: Refuse) -> ShoalError:
+    """The coordinator's words; a code that only its own version knows stands among them."""
+    if refuse.code in CODES:
+        return ShoalError(refuse.code, refuse.cause, refuse.next_step)
+    return ShoalError("SH-JOIN-06", f"{refuse.cause} ({refuse.code[:32]})", refuse.next_step)

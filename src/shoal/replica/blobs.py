@@ -2,14 +2,16 @@
 
 In flow bytes, whole or chunk by chunk from strangers; out flow verified bytes. A blob's id is the root over
 its size and the BLAKE3 hashes of its 1 MiB chunks. Invariant: a file under its final name is complete and was
-verified when it was written; reading verifies again, so that rot is found where it matters.
+verified when it was written; reading verifies again, so that rot is found where it matters. An id that is not
+64 hex digits, whoever sent it, names no blob.
 """
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import blake3
@@ -20,6 +22,8 @@ from shoal.base.ids import BlobId
 
 CHUNK_BYTES = 1 << 20
 PRUNE_AFTER_ROUNDS = 2
+PRUNE_ARRIVALS_AFTER_ROUNDS = 8
+"""How long an arrival may bring nothing new. More than above: on a slow line one chunk may take some rounds."""
 _HASH_BYTES = 32
 _BLOB_ID = re.compile("[0-9a-f]{64}")
 
@@ -68,10 +72,17 @@ class _Arriving:
 
     chunks: ChunkList
     missing: set[int] = field(default_factory=set)
+    moved: bool = True
+    """Something happened to it since it was last pruned."""
+
+    @property
+    def here_bytes(self) -> int:
+        spans = (self.chunks.span(index) for index in self.missing)
+        return self.chunks.size_bytes - sum(stop - start for start, stop in spans)
 
 
 class BlobStore:
-    """Files `blobs/ID` (and `blobs/ID.part` while arriving). Thread-safe."""
+    """Files `blobs/ID`, `blobs/ID.part` while arriving, `blobs/ID.rotten` once found so. Thread-safe."""
 
     def __init__(self, disk: Disk, reached: Callable[[str], None]) -> None:
         self._disk = disk
@@ -80,26 +91,34 @@ class BlobStore:
         self._arriving: dict[BlobId, _Arriving] = {}
         self._lists: dict[BlobId, ChunkList] = {}
         self._unneeded_since: dict[str, int] = {}
+        self._held: dict[BlobId, int] = {}
+        self._sizes: dict[str, int] | None = None
+        """Bytes by file name, counted on the disk when first needed, and kept up from then on."""
 
     def has(self, blob: BlobId) -> bool:
-        return self._disk.size(_path(blob)) is not None
+        return self.size(blob) is not None
 
     def size(self, blob: BlobId) -> int | None:
-        return self._disk.size(_path(blob))
+        return self._disk.size(_path(blob)) if is_blob_id(blob) else None
 
     def put(self, data: Buffer) -> BlobId:
         """Store bytes durably; their id."""
         chunks = chunk_list(data)
         blob = chunks.blob
         if not self.has(blob):
-            self._disk.write(_path(blob) + ".part", data)
-            self._finish(blob)
+            with self.held(blob):
+                self._disk.write(_path(blob) + ".part", data)
+                self._finish(blob)
+            with self._lock:
+                self._landed(blob, chunks.size_bytes)
         self._lists[blob] = chunks
         return blob
 
     def get(self, blob: BlobId) -> bytes:
         """The whole blob, verified. Raises `FileNotFoundError`, or SH-BLOB-02 if the file has rotted; then
         the file is set aside, so that the next fetch brings a good one."""
+        if not is_blob_id(blob):
+            raise FileNotFoundError(blob)
         data = self._disk.read(_path(blob))
         chunks = chunk_list(data)
         if chunks.blob != blob:
@@ -113,7 +132,10 @@ class BlobStore:
         return data
 
     def read(self, blob: BlobId, start: int, stop: int) -> bytes | None:
-        """A range as it is on disk, unverified: the receiver checks it. None if the blob is not here."""
+        """A range as it is on disk, unverified: the receiver checks it. None if the blob is not here, or if
+        that is no range."""
+        if not is_blob_id(blob) or not 0 <= start <= stop:
+            return None
         try:
             return self._disk.read(_path(blob), start, stop)
         except FileNotFoundError:
@@ -140,9 +162,12 @@ class BlobStore:
                 return ()
             if blob not in self._arriving:
                 self._arriving[blob] = _Arriving(chunks, set(self._unsound_chunks(blob, chunks)))
+            arriving = self._arriving[blob]
+            arriving.moved = True
             if not chunks.hashes:
                 self._disk.write(_path(blob) + ".part", b"")
-            return tuple(sorted(self._arriving[blob].missing))
+            self._note(f"{blob}.part", arriving.here_bytes)
+            return tuple(sorted(arriving.missing))
 
     def add(self, blob: BlobId, index: int, data: Buffer) -> bool:
         """Take one chunk. False if it is not the chunk the list names, whoever sent it."""
@@ -157,7 +182,10 @@ class BlobStore:
             return False
         self._disk.write_at(_path(blob) + ".part", arriving.chunks.span(index)[0], data)
         with self._lock:
+            if index in arriving.missing and self._arriving.get(blob) is arriving:
+                self._note(f"{blob}.part", self._noted(f"{blob}.part") + len(data))
             arriving.missing.discard(index)
+            arriving.moved = True
         return True
 
     def finish(self, blob: BlobId) -> bool:
@@ -171,32 +199,62 @@ class BlobStore:
                 return False
             self._finish(blob)
             self._lists[blob] = arriving.chunks
-            del self._arriving[blob]
+            self._landed(blob, arriving.chunks.size_bytes)
             return True
+
+    def abandon(self, blob: BlobId) -> None:
+        """Forget an unfinished arrival and its chunks, unless somebody here holds it."""
+        with self._lock:
+            if blob not in self._held and self._arriving.pop(blob, None) is not None:
+                self._remove(f"{blob}.part")
+
+    @contextmanager
+    def held(self, blob: BlobId) -> Iterator[None]:
+        """While this lasts, the blob's arrival is neither pruned nor abandoned."""
+        with self._lock:
+            self._held[blob] = self._held.get(blob, 0) + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._held[blob] -= 1
+                if not self._held[blob]:
+                    del self._held[blob]
 
     # --- housekeeping ------------------------------------------------------------------------------------
 
     def prune(self, keep: Iterable[BlobId], round_number: int, *, spare_bytes: int = 0) -> int:
         """Remove blobs that have not been in `keep` for some rounds, oldest first, until those left of them take
-        no more than `spare_bytes`; how many. Not at once: an update that was pushed here may not be in the log
-        yet, though it was promised."""
-        wanted, removed = set(keep), 0
-        unneeded = [n for n in self._disk.list("blobs") if is_blob_id(n) and n not in wanted]
-        since = {name: self._unneeded_since.get(name, round_number) for name in unneeded}
-        left = sum(self._disk.size(f"blobs/{name}") or 0 for name in unneeded)
-        for name in sorted(unneeded, key=lambda name: (since[name], name)):
-            if left <= spare_bytes or round_number - since[name] < PRUNE_AFTER_ROUNDS:
-                break
-            left -= self._disk.size(f"blobs/{name}") or 0
-            self._disk.remove(f"blobs/{name}")
-            self._lists.pop(BlobId(name), None)
-            del since[name]
-            removed += 1
-        self._unneeded_since = since
-        return removed
+        no more than `spare_bytes`; how many files. Not at once: an update that was pushed here may not be in the
+        log yet, though it was promised. Unfinished arrivals and rotten files go likewise, and are never spared;
+        an arrival that is wanted, held or moving stays."""
+        with self._lock:
+            self._sizes = None  # Count anew from time to time, lest a slip go on for ever.
+            wanted = set(keep)
+            unneeded = [name for name in self._counted() if self._is_unneeded(name, wanted)]
+            since = {name: self._unneeded_since.get(name, round_number) for name in unneeded}
+            left = sum(self._noted(name) for name in unneeded if is_blob_id(name))
+            removed = 0
+            for name in sorted(unneeded, key=lambda name: (since[name], name)):
+                spared = is_blob_id(name) and left <= spare_bytes
+                if spared or round_number - since[name] < self._patience_rounds(name):
+                    continue
+                left -= self._noted(name) if is_blob_id(name) else 0
+                self._remove(name)
+                del since[name]
+                removed += 1
+            self._unneeded_since = since
+            return removed
 
     def used_bytes(self) -> int:
-        return sum(self._disk.size(f"blobs/{name}") or 0 for name in self._disk.list("blobs"))
+        """What all files here take, an arrival as much as has come of it. Cheap."""
+        with self._lock:
+            return sum(self._counted().values())
+
+    def arrived_bytes(self, blob: BlobId) -> int:
+        """What an unfinished arrival takes of them."""
+        with self._lock:
+            return self._noted(f"{blob}.part")
 
     def damaged(self, blobs: Iterable[BlobId]) -> list[BlobId]:
         """Which of these are stored with content that is not theirs. Changes nothing."""
@@ -211,7 +269,61 @@ class BlobStore:
         self._disk.sync_folder("blobs")
 
     def _set_aside(self, blob: BlobId) -> None:
-        self._disk.rename(_path(blob), _path(blob) + ".rotten")
+        with self._lock:
+            self._disk.rename(_path(blob), _path(blob) + ".rotten")
+            self._note(f"{blob}.rotten", self._noted(blob))
+            self._note(blob, 0)
+
+    # --- with the lock held ------------------------------------------------------------------------------
+
+    def _landed(self, blob: BlobId, size_bytes: int) -> None:
+        self._arriving.pop(blob, None)
+        self._note(f"{blob}.part", 0)
+        self._note(blob, size_bytes)
+
+    def _remove(self, name: str) -> None:
+        self._disk.remove(f"blobs/{name}")
+        self._note(name, 0)
+        blob, _, kind = name.partition(".")
+        if kind == "part":
+            self._arriving.pop(BlobId(blob), None)
+        elif not kind:
+            self._lists.pop(BlobId(blob), None)
+
+    def _is_unneeded(self, name: str, wanted: set[BlobId]) -> bool:
+        text, _, kind = name.partition(".")
+        blob = BlobId(text)
+        if not is_blob_id(blob) or kind not in ("", "part", "rotten"):
+            return False  # Not a file of ours.
+        if kind != "part":
+            return kind == "rotten" or blob not in wanted
+        arriving = self._arriving.get(blob)
+        moved = arriving is not None and arriving.moved
+        if arriving is not None:
+            arriving.moved = False
+        return not (moved or blob in self._held or (blob in wanted and not self.has(blob)))
+
+    def _patience_rounds(self, name: str) -> int:
+        arriving = BlobId(name.removesuffix(".part")) in self._arriving
+        return PRUNE_ARRIVALS_AFTER_ROUNDS if arriving else PRUNE_AFTER_ROUNDS
+
+    def _counted(self) -> dict[str, int]:
+        if self._sizes is None:
+            names = self._disk.list("blobs")
+            self._sizes = {name: self._disk.size(f"blobs/{name}") or 0 for name in names}
+            # The file of an arrival may have holes: what counts is what came.
+            self._sizes |= {f"{blob}.part": found.here_bytes for blob, found in self._arriving.items()}
+        return self._sizes
+
+    def _noted(self, name: str) -> int:
+        return self._counted().get(name, 0)
+
+    def _note(self, name: str, size_bytes: int) -> None:
+        if self._sizes is None:
+            return  # It will be counted when it is needed.
+        self._sizes[name] = size_bytes
+        if not size_bytes:
+            del self._sizes[name]
 
     def _unsound_chunks(self, blob: BlobId, chunks: ChunkList) -> list[int]:
         part = _path(blob) + ".part"

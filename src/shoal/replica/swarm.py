@@ -1,150 +1,177 @@
 """Moving a run's blobs between peers: fetch from several at once, push to the few that must hold a copy.
 
 In flow blob ids and peers; out flow verified blobs on this disk and storage receipts from others. Invariant: a
-wrong or missing chunk costs its sender its place in this transfer, never the transfer; what has arrived stays
-and is not fetched twice.
+wrong, slow or silent peer costs its place in a transfer, never the transfer; what has arrived stays and is not
+fetched twice.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Host, Peer, Refused
-from shoal.base.ids import BlobId, NodeId, RunId
-from shoal.replica.blobs import CHUNK_BYTES, BlobStore, ChunkList, chunk_list, read_chunk_list
+from shoal.base.ids import BlobId, RunId
+from shoal.replica.blobs import (
+    CHUNK_BYTES,
+    BlobStore,
+    ChunkList,
+    chunk_list,
+    is_blob_id,
+    read_chunk_list,
+)
 from shoal.replica.serving import MAX_LIST_BYTES, PutReply
+from shoal.replica.transfer import Lines, Transfer, TransferReport
 from shoal.wire.signed import Signed, parse
 
-LANES_PER_PEER = 4
-MAX_LANES = 8
+SLOWEST_PUSH_BYTES_S = 32_000
 
 
-@dataclass(slots=True)
-class TransferReport:
-    """What one fetch learned about its peers."""
-
-    from_peers: dict[NodeId, int] = field(default_factory=dict)
-    """Bytes of good chunks by sender."""
-    wrong: dict[NodeId, str] = field(default_factory=dict)
-    """Peers that sent something that was not the blob."""
+def _anything(_: Signed) -> bool:
+    return True
 
 
 class Swarm:
-    """One run's blobs on this disk and on its peers'. `timeout_s` bounds every single request."""
+    """One run's blobs on this disk and on its peers'.
 
-    def __init__(self, host: Host, store: BlobStore, run: RunId, *, timeout_s: float) -> None:
+    `timeout_s` is what a chunk of 1 MiB may take at first; every other wait follows from it: small requests get a
+    fifth, a line that proves slow up to six times as much, and the last resort joins after a tenth.
+    """
+
+    def __init__(self, host: Host, store: BlobStore, run: RunId, *, timeout_s: float = 20.0) -> None:
         self._host = host
         self._store = store
         self._run = run
         self._timeout_s = timeout_s
+        self._lines = Lines(host, timeout_s)
+
+    def order(self, peers: Sequence[Peer]) -> list[Peer]:
+        """The same peers, those that failed lately after the others; the last one stays the last."""
+        return [*sorted(peers[:-1], key=lambda peer: self._lines.is_unwell(peer.node)), *peers[-1:]]
 
     async def fetch(
-        self, blob: BlobId, size_bytes: int | None, peers: Sequence[Peer]
+        self,
+        blob: BlobId,
+        size_bytes: int | None,
+        peers: Sequence[Peer],
+        *,
+        max_bytes: int | None = None,
     ) -> TransferReport | None:
-        """Bring a blob onto this disk, its size known or not; the last peer is asked last. None if they could
-        not give it: call again, what arrived is kept."""
-        report = TransferReport()
+        """Bring a blob onto this disk; the last peer is the last resort. `size_bytes` is a hint: a wrong one costs
+        a request. None if they could not give it, or it has more than `max_bytes`: call again, what arrived is
+        kept."""
+        if not is_blob_id(blob):
+            return None
         if self._store.has(blob):
-            return report
-        if size_bytes is not None and size_bytes <= CHUNK_BYTES:
-            return await self._fetch_small(blob, size_bytes, peers, report)
-        for peer in peers:
-            chunks = await self._ask_list(peer, blob, size_bytes, report)
-            if chunks is not None:
-                return await self._fetch_chunks(chunks, peers, report)
-        return None
+            return TransferReport()
+        peers = self.order(peers)
+        most_bytes = math.inf if max_bytes is None else max_bytes
+        small = None
+        if size_bytes is not None and 0 <= size_bytes <= min(CHUNK_BYTES, most_bytes):
+            small = await self._fetch_small(blob, size_bytes, peers)
+            if self._store.has(blob):
+                return small
+            if not small.wrong:
+                return None
+        found = await self._find_list(blob, peers)
+        if found is None or found[0].size_bytes > most_bytes:
+            return None
+        chunks, report = found
+        if small is not None and size_bytes is not None and size_bytes >= chunks.size_bytes:
+            report.wrong |= small.wrong  # The hint was good, so their bytes were not.
+        return await self._fetch_chunks(chunks, peers, report)
 
-    async def push(self, blob: BlobId, peer: Peer) -> Signed | None:
-        """Give a blob to a peer; its storage receipt, or None if it would not or could not take it."""
+    async def push(
+        self, blob: BlobId, peer: Peer, accepts: Callable[[Signed], bool] = _anything
+    ) -> Signed | None:
+        """Give a blob to a peer; its storage receipt, or None if it would not or could not take it, or if `accepts`
+        does not hold for the receipt."""
         chunks = await self._host.work(lambda: self._store.chunks(blob))
         if chunks is None:
             return None
+        most_s = self._timeout_s / 2 + chunks.size_bytes / SLOWEST_PUSH_BYTES_S
         try:
-            reply = await self._put(peer, f"blobs/{blob}/chunks", chunks.encode())
-            for index in reply.missing:
-                read = partial(self._store.read, blob, *chunks.span(index))
-                data = await self._host.work(read)
-                reply = await self._put(peer, f"blobs/{blob}/{index}", data or b"")
-        except (ChannelClosed, Refused):
+            async with asyncio.timeout(min(most_s, 30 * self._timeout_s)):
+                receipt = await self._push(chunks, peer)
+        except Refused:
             return None
+        except (ChannelClosed, TimeoutError):
+            self._lines.failed(peer.node)
+            return None
+        if receipt is not None and not accepts(receipt):
+            self._lines.failed(peer.node)
+            return None
+        return receipt
+
+    async def _push(self, chunks: ChunkList, peer: Peer) -> Signed | None:
+        blob = chunks.blob
+        reply = await self._put(peer, f"blobs/{blob}/chunks", chunks.encode())
+        wanted = reply.missing
+        if len(set(wanted)) != len(wanted) or not all(0 <= i < len(chunks.hashes) for i in wanted):
+            raise ChannelClosed(f"{peer.node[:12]} asks for chunks that are not there")
+        for index in wanted:
+            data = await self._host.work(partial(self._store.read, blob, *chunks.span(index)))
+            if data is None:
+                return None
+            reply = await self._put(peer, f"blobs/{blob}/{index}", data)
         return reply.receipt
 
-    async def _get(self, peer: Peer, path: str, start: int, stop: int) -> bytes:
-        return await self._host.get(peer, f"{self._run}/{path}", start, stop, timeout_s=self._timeout_s)
-
     async def _put(self, peer: Peer, path: str, body: bytes) -> PutReply:
-        raw = await self._host.put(peer, f"{self._run}/{path}", body, timeout_s=self._timeout_s)
-        reply = parse(raw, PutReply)
+        timeout_s = self._timeout_s / 5 + len(body) / SLOWEST_PUSH_BYTES_S
+        reply = parse(await self._host.put(peer, f"{self._run}/{path}", body, timeout_s=timeout_s), PutReply)
         if reply is None:
             raise ChannelClosed(f"{peer.node[:12]} sent a garbled reply")
         return reply
 
-    async def _fetch_small(
-        self, blob: BlobId, size_bytes: int, peers: Sequence[Peer], report: TransferReport
-    ) -> TransferReport | None:
-        for peer in peers:
-            try:
-                data = await self._get(peer, f"blobs/{blob}", 0, size_bytes)
-            except ChannelClosed:
-                continue
-            if chunk_list(data).blob != blob:
-                report.wrong[peer.node] = "sent other bytes"
-                continue
-            await self._host.work(partial(self._store.put, data))
-            report.from_peers[peer.node] = len(data)
-            return report
-        return None
+    def _transfer(
+        self, path: str, spans: dict[int, tuple[int, int]], accept: Callable[[int, bytes], Awaitable[bool]]
+    ) -> Transfer:
+        return Transfer(self._lines, f"{self._run}/{path}", spans, accept)
 
-    async def _ask_list(
-        self, peer: Peer, blob: BlobId, size_bytes: int | None, report: TransferReport
-    ) -> ChunkList | None:
-        try:
-            data = await self._get(peer, f"blobs/{blob}/chunks", 0, MAX_LIST_BYTES)
-        except ChannelClosed:
-            return None
-        chunks = read_chunk_list(data, blob)
-        if chunks is None or size_bytes not in (None, chunks.size_bytes):
-            report.wrong[peer.node] = "sent a wrong chunk list"
-            return None
-        return chunks
+    async def _fetch_small(self, blob: BlobId, size_bytes: int, peers: Sequence[Peer]) -> TransferReport:
+        async def accept(_: int, data: bytes) -> bool:
+            if chunk_list(data).blob != blob:
+                return False
+            await self._host.work(partial(self._store.put, data))
+            return True
+
+        transfer = self._transfer(f"blobs/{blob}", {0: (0, size_bytes)}, accept)
+        await transfer.run(peers)
+        return transfer.report
+
+    async def _find_list(
+        self, blob: BlobId, peers: Sequence[Peer]
+    ) -> tuple[ChunkList, TransferReport] | None:
+        found: list[ChunkList] = []
+
+        async def accept(_: int, data: bytes) -> bool:
+            chunks = read_chunk_list(data, blob)
+            found.extend([chunks] if chunks else [])
+            return chunks is not None
+
+        transfer = self._transfer(f"blobs/{blob}/chunks", {0: (0, MAX_LIST_BYTES)}, accept)
+        await transfer.run(peers)
+        return (found[0], TransferReport(wrong=transfer.report.wrong)) if found else None
 
     async def _fetch_chunks(
         self, chunks: ChunkList, peers: Sequence[Peer], report: TransferReport
     ) -> TransferReport | None:
-        missing = await self._host.work(lambda: self._store.begin(chunks))
-        # Start at different places, so that fetchers of one blob soon have different chunks to give each other.
-        turn = self._host.random.randrange(len(missing)) if missing else 0
-        todo = list(missing[turn:] + missing[:turn])
-        # The last peer is the last resort (the coordinator): it is asked only for what the others leave.
-        for group in (peers[:-1], peers[-1:]):
-            willing = [peer for peer in group if peer.node not in report.wrong]
-            if not todo or not willing:
-                continue
-            lanes = min(MAX_LANES, LANES_PER_PEER * len(willing), len(todo))
-            async with asyncio.TaskGroup() as tasks:
-                for number in range(lanes):
-                    peer = willing[number % len(willing)]
-                    tasks.create_task(
-                        self._lane(peer, chunks, todo, report), name=f"fetch from {peer.node[:8]}"
-                    )
-        done = await self._host.work(lambda: self._store.finish(chunks.blob))
-        return report if done else None
+        blob = chunks.blob
 
-    async def _lane(self, peer: Peer, chunks: ChunkList, todo: list[int], report: TransferReport) -> None:
-        """Fetch chunks from one peer, one after another, until none is left or the peer fails."""
-        while todo:
-            index = todo.pop()
-            try:
-                data = await self._get(peer, f"blobs/{chunks.blob}", *chunks.span(index))
-            except ChannelClosed:
-                todo.append(index)
-                return
-            if not await self._host.work(partial(self._store.add, chunks.blob, index, data)):
-                report.wrong[peer.node] = f"sent a wrong chunk {index}"
-                todo.append(index)
-                return
-            report.from_peers[peer.node] = report.from_peers.get(peer.node, 0) + len(data)
+        async def accept(index: int, data: bytes) -> bool:
+            return await self._host.work(partial(self._store.add, blob, index, data))
+
+        with self._store.held(blob):
+            missing = await self._host.work(lambda: self._store.begin(chunks))
+            # Start at different places, so that fetchers of one blob soon have different chunks to give each other.
+            turn = self._host.random.randrange(len(missing)) if missing else 0
+            spans = {index: chunks.span(index) for index in missing[turn:] + missing[:turn]}
+            transfer = self._transfer(f"blobs/{blob}", spans, accept)
+            await transfer.run([peer for peer in peers if peer.node not in report.wrong])
+            done = await self._host.work(lambda: self._store.finish(blob))
+        report.from_peers |= transfer.report.from_peers
+        report.wrong |= transfer.report.wrong
+        return report if done else None

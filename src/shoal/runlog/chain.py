@@ -16,7 +16,8 @@ from shoal.runlog.entries import Body, Entry, Genesis, Head
 from shoal.wire.identity import Identity, verify
 from shoal.wire.signed import Signed, digest, parse, sign
 
-MAX_ENTRY_BYTES = 4 << 20
+MAX_ENTRY_BYTES = 3 << 20
+"""Less than a frame may have, so that any entry can be sent."""
 NO_HEAD = Head(-1, "")
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -35,12 +36,15 @@ class Link:
 
 
 def make_link(identity: Identity, run: RunId, head: Head, term: int, time_ms: int, body: Body) -> Link:
-    """The next entry after `head`, signed."""
+    """The next entry after `head`, signed. Raises `BadEntry` if it would be too long for anyone to read."""
     entry = Entry(
         run=run, position=head.position + 1, previous=head.hash, term=term, time_ms=time_ms, body=body
     )
     signed = sign(identity, entry)
-    return Link(entry, digest(signed.payload), _encode(signed))
+    encoded = _encode(signed)
+    if len(encoded) > MAX_ENTRY_BYTES:
+        raise BadEntry(f"{len(encoded)} bytes, more than an entry may have")
+    return Link(entry, digest(signed.payload), encoded)
 
 
 def read_link(encoded: bytes) -> Link:

@@ -69,6 +69,8 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     run: RunId
     holder: NodeId
     blob: BlobId
+    size_bytes: int
+    """What the blob really has; a claim that says otherwise gets no valid receipt."""
 
 
 class Attestation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -203,7 +205,10 @@ class Rewind(msgspec.Struct, frozen=True, kw_only=True, tag="rewind"):
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True, tag="stopped"):
+    """The run is over. Claims that were acknowledged and came to nothing are settled here."""
+
     reason: str
+    rejected: tuple[Rejected, ...] = ()
 
 
 Body = Genesis | Joined | Left | Plan | Seal | Digests | Attestations | Snapshot | Rewind | Stopped

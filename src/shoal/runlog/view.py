@@ -7,7 +7,7 @@ coordinator before it appends, a node as it follows, and `verify` afterwards all
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.data.manifest import blobs as data_blobs
@@ -19,21 +19,24 @@ from shoal.runlog.entries import (
     Attestations,
     Body,
     Claim,
+    DataRange,
     Digests,
     Genesis,
     Head,
     Joined,
     Left,
     Plan,
-    Receipt,
+    Rejected,
     Rewind,
     Seal,
     Snapshot,
     Stopped,
 )
+from shoal.runlog.statements import fair_weight, open_attestation, open_claim, open_receipts, require
 from shoal.wire.identity import node_id
-from shoal.wire.signed import Signed, open_signed, parse
 
+MAX_TEXT = 200
+ASSIGNMENTS_KEPT = 8
 KEPT_SNAPSHOTS = 2
 """Saved states that everybody keeps, with the updates after them; older ones may be pruned."""
 
@@ -48,6 +51,10 @@ class Member:
     present: bool = True
     last_sequence: int = -1
     """The highest sequence of its claims that a seal has settled, either way."""
+    counted_to: int = 0
+    """Sample counters below this are counted, or given up."""
+    assigned: list[DataRange] = field(default_factory=list)
+    """The samples of its latest assignments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,47 +204,51 @@ class RunView:
         """Raise `BadEntry` unless this body may come next."""
         if (self.genesis is None) != isinstance(body, Genesis):
             raise BadEntry("is a second genesis" if self.genesis else "comes before the genesis entry")
-        if self.stopped is not None and not isinstance(body, Attestations | Snapshot):
+        if self.stopped is not None and not isinstance(body, Attestations | Snapshot | Rewind):
             raise BadEntry("comes after the run was stopped")
         match body:
             case Joined():
-                _require(node_id(body.public) == body.node, "names a member whose id is not its key's hash")
+                require(node_id(body.public) == body.node, "names a member whose id is not its key's hash")
+                require(len(body.name) <= MAX_TEXT, "has a name that is too long")
             case Left():
-                _require(body.node in self.members, f"lets {body.node} leave, who never joined")
+                require(body.node in self.members, f"lets {body.node} leave, who never joined")
+                require(len(body.reason) <= MAX_TEXT, "has a reason that is too long")
             case Plan():
                 self._check_plan(body)
             case Seal():
                 self._check_seal(body)
             case Digests():
-                _require(self.index_of(body.seal) is not None, "has digests of a seal that does not stand")
+                require(self.index_of(body.seal) is not None, "has digests of a seal that does not stand")
             case Attestations():
                 for item in body.items:
-                    self.open_attestation(item)
+                    open_attestation(self, item)
             case Snapshot():
-                _require(self.stands(body.at), f"snapshots position {body.at}, which does not stand")
+                require(self.stands(body.at), f"snapshots position {body.at}, which does not stand")
             case Rewind():
-                _require(
+                require(
                     self.may_rewind(body.to), f"rewinds to {body.to}, which does not stand or is not kept"
                 )
-            case Genesis() | Stopped():
+            case Stopped():
+                self._check_rejected(body.rejected)
+            case Genesis():
                 pass
 
     def _check_plan(self, plan: Plan) -> None:
-        _require(plan.round == self.round, f"plans round {plan.round} where {self.round} is next")
+        require(plan.round == self.round, f"plans round {plan.round} where {self.round} is next")
         fragments = range(len(self.versions))
-        _require(
+        require(
             bool(plan.fragments) and all(f in fragments for f in plan.fragments), "plans unknown fragments"
         )
-        _require(len(set(plan.fragments)) == len(plan.fragments), "plans one fragment twice")
+        require(len(set(plan.fragments)) == len(plan.fragments), "plans one fragment twice")
         names = [assignment.node for assignment in plan.members]
-        _require(len(set(names)) == len(names), "assigns one member twice")
+        require(len(set(names)) == len(names), "assigns one member twice")
         start = self.next_counter
         for assignment in plan.members:
-            _require(assignment.node in self.members, f"assigns work to {assignment.node}, not a member")
+            require(assignment.node in self.members, f"assigns work to {assignment.node}, not a member")
             whole = assignment.batch > 0 and assignment.steps > 0 and assignment.spare >= 0
-            _require(whole, f"assigns {assignment.node} less than one step")
+            require(whole, f"assigns {assignment.node} less than one step")
             span = assignment.batch * (assignment.steps + assignment.spare)
-            _require(
+            require(
                 assignment.data.start >= start and assignment.data.count == span,
                 f"assigns {assignment.node} samples that overlap others'",
             )
@@ -246,82 +257,26 @@ class RunView:
     def _check_seal(self, seal: Seal) -> None:
         if self.plan is None:
             raise BadEntry("seals a round that was not planned")
-        _require(seal.fragments == self.plan.fragments, "seals other fragments than were planned")
-        _require(seal.round == self.round, f"seals round {seal.round} where {self.round} is next")
-        _require(bool(seal.accepted), "seals no update")
+        require(seal.fragments == self.plan.fragments, "seals other fragments than were planned")
+        require(seal.round == self.round, f"seals round {seal.round} where {self.round} is next")
+        require(bool(seal.accepted), "seals no update")
         nodes = [self.open_accepted(item).claim.node for item in seal.accepted]
-        _require(len(set(nodes)) == len(nodes), "counts one node's work twice")
-        for rejection in seal.rejected:
-            _require(rejection.node in self.members, f"rejects {rejection.node}, not a member")
+        require(len(set(nodes)) == len(nodes), "counts one node's work twice")
+        self._check_rejected(seal.rejected)
 
-    def open_claim(self, signed: Signed) -> Claim:
-        """The claim, if it may be sealed now. Raises `BadEntry` with the reason otherwise."""
-        # The node is named inside the payload; parse it unchecked to learn whose key to check it with.
-        unchecked = parse(signed.payload, Claim)
-        member = self.members.get(unchecked.node) if unchecked else None
-        if member is None:
-            raise BadEntry("has a claim of a node that is not a member")
-        claim = open_signed(signed, Claim, member.public)
-        if claim is None:
-            raise BadEntry(f"has a claim that {member.node} did not sign")
-        self._check_claim(claim, member)
-        return claim
-
-    def _check_claim(self, claim: Claim, member: Member) -> None:
-        who = f"has a claim of {claim.node[:12]}"
-        _require(claim.run == self.run, f"{who} for another run")
-        _require(claim.round == self.round, f"{who} for round {claim.round}, not {self.round}")
-        _require(claim.sequence > member.last_sequence, f"{who} whose sequence was settled before")
-        assignment = self.planned.get(claim.node, {}).get(claim.plan)
-        if assignment is None:
-            raise BadEntry(f"{who} that is not in this round's plan at {claim.plan}")
-        head = claim.head
-        on_chain = 0 <= head.position < self.length and self.hashes[head.position] == head.hash
-        _require(on_chain, f"{who} who stood on another log")
-        wanted = tuple((f, self.versions[f]) for f in self.plan.fragments) if self.plan else ()
-        _require(claim.base == wanted, f"{who} from base {claim.base}, not {wanted}")
-        _require(claim.steps > 0 and claim.samples > 0 and claim.size_bytes > 0, f"{who} without work")
-        _require(claim.tokens >= 0, f"{who} of {claim.tokens} tokens")
-        counted = sum(part.count for part in claim.data)
-        _require(claim.samples == counted, f"{who} of {claim.samples} samples on {counted} counters")
-        _require(
-            all(part.count > 0 and part.start >= 0 for part in claim.data), f"{who} with an empty data range"
-        )
-        first, last = assignment.data, claim.data[-1]
-        inside = first.start <= last.start and last.start + last.count <= first.start + first.count
-        _require(inside, f"{who} on samples that were not assigned to it")
+    def _check_rejected(self, rejected: tuple[Rejected, ...]) -> None:
+        for rejection in rejected:
+            require(rejection.node in self.members, f"rejects {rejection.node}, not a member")
+            require(len(rejection.reason) <= MAX_TEXT, "has a reason that is too long")
 
     def open_accepted(self, item: Accepted) -> Update:
         """An accepted update with its receipts checked. Raises `BadEntry`."""
-        claim = self.open_claim(item.claim)
-        _require(item.weight > 0, "accepts an update with no weight")
-        return Update(claim, item.weight, self.open_receipts(claim, item.receipts))
-
-    def open_receipts(self, claim: Claim, receipts: tuple[Signed, ...]) -> tuple[NodeId, ...]:
-        """Who holds the claim's blob, by their signatures; the author's own word does not count."""
-        holders: list[NodeId] = []
-        for signed in receipts:
-            unchecked = parse(signed.payload, Receipt)
-            public = self.public_of(unchecked.holder) if unchecked else None
-            receipt = open_signed(signed, Receipt, public) if public else None
-            fits = receipt is not None and receipt.run == self.run and receipt.blob == claim.blob
-            if receipt is None or not fits or receipt.holder == claim.node or receipt.holder in holders:
-                raise BadEntry(f"has a storage receipt for {claim.blob[:12]} that does not hold")
-            holders.append(receipt.holder)
-        _require(bool(holders), f"accepts {claim.blob[:12]}, which nobody but its author holds")
-        return tuple(holders)
-
-    def open_attestation(self, signed: Signed) -> Attestation:
-        """A member's attestation of a position of this log. Raises `BadEntry`."""
-        unchecked = parse(signed.payload, Attestation)
-        member = self.members.get(unchecked.node) if unchecked else None
-        attestation = open_signed(signed, Attestation, member.public) if member else None
-        if attestation is None:
-            raise BadEntry("has an attestation that no member signed")
-        at = attestation.at
-        known = 0 <= at.position < self.length and self.hashes[at.position] == at.hash
-        _require(known and attestation.run == self.run, "has an attestation of another log")
-        return attestation
+        claim = open_claim(self, item.claim)
+        assignment = self.planned[claim.node][claim.plan]
+        require(
+            0 < item.weight <= fair_weight(claim, assignment), "gives an update another weight than its own"
+        )
+        return Update(claim, item.weight, open_receipts(self, claim, item.receipts))
 
     def _take(self, body: Body, position: int) -> None:
         if isinstance(body, Genesis | Snapshot | Rewind):
@@ -344,6 +299,8 @@ class RunView:
                 self.plan, self.plan_position = body, position
                 for item in body.members:
                     self.planned.setdefault(item.node, {})[position] = item
+                    assigned = self.members[item.node].assigned
+                    assigned[:] = [*assigned, item.data][-ASSIGNMENTS_KEPT:]
                 if body.members:
                     last = body.members[-1].data
                     self.next_counter = last.start + last.count
@@ -351,7 +308,7 @@ class RunView:
                 self._take_seal(body, position)
             case Attestations():
                 for signed in body.items:
-                    word = self.open_attestation(signed)
+                    word = open_attestation(self, signed)
                     self.attested.setdefault(word.at.position, {})[word.node] = word
             case Snapshot():
                 saved = SavedState(body.at, body.state, body.blob, body.size_bytes, body.holders)
@@ -363,6 +320,7 @@ class RunView:
                 self._close_round()
             case Stopped():
                 self.stopped = body.reason
+                self._settle_rejected(body.rejected)
                 self._close_round()
             case Digests():
                 pass
@@ -370,23 +328,23 @@ class RunView:
     def _take_seal(self, seal: Seal, position: int) -> None:
         updates = tuple(self.open_accepted(item) for item in seal.accepted)
         for update in updates:
-            self.members[update.claim.node].last_sequence = update.claim.sequence
-        for rejection in seal.rejected:
-            member = self.members[rejection.node]
-            member.last_sequence = max(member.last_sequence, rejection.sequence)
+            member = self.members[update.claim.node]
+            member.last_sequence = update.claim.sequence
+            member.counted_to = update.claim.data[-1].start + update.claim.data[-1].count
+        self._settle_rejected(seal.rejected)
         self.path.append(Step(position, seal.round, seal.fragments, updates))
         for fragment in seal.fragments:
             self.versions[fragment] += 1
         self.round += 1
         self._close_round()
 
+    def _settle_rejected(self, rejected: tuple[Rejected, ...]) -> None:
+        for rejection in rejected:
+            member = self.members[rejection.node]
+            member.last_sequence = max(member.last_sequence, rejection.sequence)
+
     def _close_round(self) -> None:
         self.plan, self.plan_position, self.planned = None, -1, {}
-
-
-def _require(holds: bool, otherwise: str) -> None:
-    if not holds:
-        raise BadEntry(otherwise)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ their parameters are checked against the registries, so adding a piece needs no 
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Self, TypeVar
@@ -17,13 +18,14 @@ from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
 from shoal.codec import CODECS
 from shoal.replica.fold import FoldRules
 from shoal.strategy.merge import MERGE_RULES, MergeRule
+from shoal.strategy.mistakes import Mistake, Unsound, shown
 from shoal.strategy.seal_rules import SEAL_RULES, SealRule
 
 T = TypeVar("T")
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Piece(BaseModel):
@@ -36,28 +38,43 @@ class Piece(BaseModel):
         return dict(self.__pydantic_extra__ or {})
 
     def make(self, registry: Mapping[str, Callable[..., T]]) -> T:
-        """The piece itself. Raises ValueError, in words, for an unknown name or parameter."""
+        """The piece itself. Raises `Mistake`, in words, for an unknown name or parameter or a wrong value."""
         if self.kind not in registry:
-            raise ValueError(f"unknown kind {self.kind!r}; allowed: {', '.join(sorted(registry))}")
+            raise Mistake(f"found {self.kind!r}; allowed: {', '.join(sorted(registry))}", at="kind")
         factory, params = registry[self.kind], self.params()
         allowed = _parameters(factory)
-        unknown = sorted(set(params) - set(allowed))
-        if unknown:
-            raise ValueError(
-                f"{self.kind} has no parameter {unknown[0]!r}; allowed: {', '.join(allowed) or 'none'}"
-            )
         for name, value in params.items():
-            if not isinstance(value, int | float | str | bool):
-                raise ValueError(f"{self.kind}.{name} must be a plain value, found {value!r}")
+            if name not in allowed:
+                known = ", ".join(allowed) or "none"
+                raise Mistake(f"{self.kind} has no such parameter; allowed: {known}", at=name)
+            _check_value(name, value, allowed[name])
         try:
             return factory(**params)
-        except TypeError as error:
-            raise ValueError(f"{self.kind}: {error}") from None
+        except (ValueError, TypeError, ArithmeticError) as error:
+            found = ", ".join(f"{name}={shown(value)}" for name, value in params.items())
+            raise Mistake(f"{error} (found {found})") from None
 
 
 @lru_cache(maxsize=256)
-def _parameters(factory: Callable[..., object]) -> tuple[str, ...]:
-    return tuple(inspect.signature(factory).parameters)
+def _parameters(factory: Callable[..., object]) -> dict[str, Any]:
+    """A piece's parameters and their types."""
+    signature = inspect.signature(factory, eval_str=True)
+    return {name: parameter.annotation for name, parameter in signature.parameters.items()}
+
+
+_TYPES: dict[Any, tuple[tuple[type, ...], str]] = {
+    bool: ((bool,), "true or false"),
+    int: ((int,), "a whole number"),
+    float: ((int, float), "a finite number"),
+    str: ((str,), "text"),
+}
+
+
+def _check_value(name: str, value: object, wanted: Any) -> None:
+    kinds, words = _TYPES[wanted]
+    fits = isinstance(value, kinds) and (wanted is bool or not isinstance(value, bool))
+    if not fits or (isinstance(value, float) and not math.isfinite(value)):
+        raise Mistake(f"found {shown(value)}; allowed: a plain value, {words}", at=name)
 
 
 class CodecPiece(Piece):
@@ -123,7 +140,7 @@ class Strategy(Section):
     @model_validator(mode="after")
     def _sound(self) -> Self:
         if self.schedule.overlap and not self.merge_rule().keeps_progress:
-            raise ValueError(
+            raise Unsound(
                 f"overlap with merge {self.merge.kind!r}: what is trained while updates travel would be thrown "
                 "away; use merge mix, or overlap false"
             )

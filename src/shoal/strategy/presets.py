@@ -42,7 +42,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 def expand(section: dict[str, Any]) -> dict[str, Any]:
     """The strategy section with its preset's values filled in. Raises KeyError for an unknown preset."""
     name = section.get("preset", "diloco")
-    if name not in PRESETS:
+    if not isinstance(name, str) or name not in PRESETS:
         raise KeyError(name)
     merged: dict[str, Any] = {"preset": name}
     for key, value in PRESETS[name].items():

@@ -7,7 +7,7 @@ combined soundly is refused here.
 
 from __future__ import annotations
 
-import difflib
+import json
 import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -19,11 +19,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from shoal.base.errors import ShoalError
 from shoal.data.spec import DataSpec
+from shoal.strategy.mistakes import Mistake, Unsound, check_plain, explain
 from shoal.strategy.pieces import Section, Strategy
 from shoal.strategy.presets import PRESETS, expand
 from shoal.training.spec import InnerSpec, ModelSpec
 
 ENVIRONMENT_PREFIX = "SHOAL_SET_"
+LONGEST_S = 1e9
+"""No wait that a recipe names is longer: thirty years."""
 
 
 class Budget(Section):
@@ -31,22 +34,24 @@ class Budget(Section):
 
     rounds: int | None = Field(default=None, ge=1)
     tokens: int | None = Field(default=None, ge=1)
-    seconds: float | None = Field(default=None, gt=0)
+    seconds: float | None = Field(default=None, gt=0, le=LONGEST_S)
 
     @model_validator(mode="after")
     def _some(self) -> Self:
         if self.rounds is None and self.tokens is None and self.seconds is None:
-            raise ValueError("give at least one of rounds, tokens, seconds")
+            raise Mistake("give at least one of rounds, tokens, seconds")
         return self
 
 
 class Membership(Section):
     min_nodes: int = Field(default=1, ge=1, le=100_000)
     """The first round waits for this many ready nodes; later ones go on with whoever is there."""
-    lease_s: float = Field(default=15.0, gt=0)
+    max_nodes: int = Field(default=10_000, ge=1, le=100_000)
+    """How many nodes may ever join; a ticket that got about must not fill the log."""
+    lease_s: float = Field(default=15.0, gt=0, le=LONGEST_S)
     """A node unheard for so long is not waited for. Raise it for flaky links, lower it to lose less time."""
-    heartbeat_s: float = Field(default=2.0, gt=0)
-    reconnect_s: float = Field(default=3.0, gt=0)
+    heartbeat_s: float = Field(default=2.0, gt=0, le=LONGEST_S)
+    reconnect_s: float = Field(default=3.0, gt=0, le=LONGEST_S)
     """How long a node whose connection broke may take to come back before it is not waited for."""
 
 
@@ -87,7 +92,7 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _leases(self) -> Self:
         if self.membership.heartbeat_s * 2 > self.membership.lease_s:
-            raise ValueError("membership.lease_s must be at least twice heartbeat_s, or every lease lapses")
+            raise Unsound("membership.lease_s must be at least twice heartbeat_s, or every lease lapses")
         return self
 
 
@@ -105,10 +110,13 @@ def load_recipe(
 @lru_cache(maxsize=64)
 def recipe_in_log(text: str) -> Recipe:
     """The recipe that a genesis entry carries: JSON that was validated when the run was founded."""
+    where = "the run's recipe"
     try:
-        return Recipe.model_validate_json(text)
-    except ValidationError as error:
-        raise _explain(error, "the run's recipe") from None
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ShoalError("SH-RECIPE-01", f"{where} is not JSON: {error}", "ask the organiser") from None
+    check_plain(_mapping(values, where), where)
+    return _validated(values, where)
 
 
 def parse_recipe(
@@ -119,18 +127,34 @@ def parse_recipe(
     where: str = "recipe",
 ) -> Recipe:
     """A recipe from YAML (or JSON) text. Raises SH-RECIPE-01, -02 or -03."""
+    values = _mapping(_read_yaml(text, where), where)
+    for setting in [*_from_environment(environment), *overrides]:
+        _override(values, setting)
+    return recipe_from(values, where)
+
+
+def _read_yaml(text: str, where: str) -> Any:
+    """Plain values from YAML. Raises SH-RECIPE-01 whatever the text is."""
     try:
-        values = yaml.safe_load(text)
+        return yaml.safe_load(text)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or error
         raise ShoalError("SH-RECIPE-01", f"{where}{line} is not YAML: {problem}", "mend the line") from None
+    except RecursionError:
+        raise ShoalError("SH-RECIPE-01", f"{where} is nested too deeply", "see docs/recipes.md") from None
+    except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
+        # What looks like a date or a number is made into one, and what cannot be ends in any of these.
+        raise ShoalError(
+            "SH-RECIPE-01", f"{where} has a value that cannot be read: {error}", "put it in quotes"
+        ) from None
+
+
+def _mapping(values: object, where: str) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ShoalError("SH-RECIPE-01", f"{where} is not a mapping of fields", "see docs/recipes.md")
-    for setting in [*_from_environment(environment), *overrides]:
-        _override(values, setting)
-    return recipe_from(values, where)
+    return values
 
 
 def _from_environment(environment: Mapping[str, str] | None) -> list[str]:
@@ -155,13 +179,14 @@ def _override(values: dict[str, Any], setting: str) -> None:
             )
         at = inner
     try:
-        at[keys[-1]] = yaml.safe_load(text)
-    except yaml.YAMLError:
-        at[keys[-1]] = text
+        at[keys[-1]] = _read_yaml(text, path)
+    except ShoalError:
+        at[keys[-1]] = text  # On a command line, what is not YAML is text.
 
 
 def recipe_from(values: dict[str, Any], where: str = "recipe") -> Recipe:
     """A recipe from plain values. Raises SH-RECIPE-02 or -03."""
+    check_plain(values, where)
     strategy = values.get("strategy", {})
     if isinstance(strategy, dict):
         try:
@@ -172,43 +197,11 @@ def recipe_from(values: dict[str, Any], where: str = "recipe") -> Recipe:
                 f"{where}: strategy.preset: found {error.args[0]!r}",
                 f"allowed: {', '.join(sorted(PRESETS))}",
             ) from None
+    return _validated(values, where)
+
+
+def _validated(values: dict[str, Any], where: str) -> Recipe:
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        raise _explain(error, where) from None
-
-
-def _explain(error: ValidationError, where: str) -> ShoalError:
-    """Every mistake with its path, what was found and what is allowed."""
-    lines = []
-    unsound = True
-    for item in error.errors(include_url=False):
-        path = ".".join(str(part) for part in item["loc"]) or "recipe"
-        kind, found = item["type"], item.get("input")
-        if kind == "extra_forbidden":
-            lines.append(f"{path}: unknown field{_similar(item['loc'])}")
-        elif kind == "missing":
-            lines.append(f"{path}: missing")
-        elif kind == "value_error":
-            lines.append(f"{path}: {item['msg'].removeprefix('Value error, ')}")
-        else:
-            shown = repr(found) if not isinstance(found, dict | list) else type(found).__name__
-            lines.append(f"{path}: found {shown[:80]}; {item['msg']}")
-        unsound = unsound and kind == "value_error"
-    code = "SH-RECIPE-03" if unsound else "SH-RECIPE-02"
-    return ShoalError(code, f"{where}: " + "; ".join(lines), "see docs/recipes.md for every field")
-
-
-def _similar(path: tuple[int | str, ...]) -> str:
-    known = _field_names(Recipe)
-    close = difflib.get_close_matches(str(path[-1]), known, n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""
-
-
-def _field_names(model: Any) -> list[str]:
-    names: list[str] = []
-    for name, field in model.model_fields.items():
-        names.append(name)
-        if isinstance(field.annotation, type) and hasattr(field.annotation, "model_fields"):
-            names += _field_names(field.annotation)
-    return names
+        raise explain(error, Recipe, where) from None

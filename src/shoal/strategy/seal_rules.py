@@ -14,6 +14,8 @@ from typing import Protocol
 
 from shoal.base.ids import NodeId
 
+MAX_DEADLINE_S = 30 * 86400.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundNow:
@@ -59,8 +61,8 @@ class AllOrDeadline:
     """Wait for every live member, but not beyond the deadline."""
 
     def __init__(self, deadline_s: float = 60.0) -> None:
-        if deadline_s <= 0:
-            raise ValueError(f"deadline_s must be above 0, not {deadline_s}")
+        if not 0 < deadline_s <= MAX_DEADLINE_S:
+            raise ValueError(f"deadline_s must be above 0 and at most {MAX_DEADLINE_S:g}, not {deadline_s}")
         self.deadline_s = float(deadline_s)
 
     def decide(self, round_now: RoundNow) -> Decision:

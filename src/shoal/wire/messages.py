@@ -66,7 +66,6 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
     code: str
     cause: str
     next_step: str
-    final: bool = True
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True, tag="peers"):
@@ -99,6 +98,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     up_bytes: int = 0
     down_bytes: int = 0
     device: str = ""
+    paused: bool = False
+    """It does not train now (somebody uses the machine): do not wait for it."""
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True, tag="beat"):
@@ -119,6 +120,8 @@ class ClaimAck(msgspec.Struct, frozen=True, kw_only=True, tag="claim-ack"):
 
     sequence: int
     kept: bool
+    retry: bool = False
+    """Not kept, but it may be with other receipts; the coordinator's own among them is always enough."""
     reason: str
 
 

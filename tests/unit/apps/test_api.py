@@ -224,6 +224,8 @@ def test_a_run_with_a_node_from_submission_to_export(coordinator: Serving, tmp_p
     assert exported.final
     assert exported.state == status["attested"]["state"]
     assert load_file(tmp_path / "model" / "model.safetensors")
+    readme = (tmp_path / "model" / "README.md").read_text("utf-8")
+    assert exported.loads_with == "shoal" and "transformers" not in readme and "shoal.training" in readme
 
 
 def test_a_stopped_run_stays_stopped(coordinator: Serving) -> None:

@@ -90,7 +90,12 @@ def test_a_broken_recipe_never_reaches_the_coordinator(
     assert _shoal("run", "submit", str(recipe), "--server", "http://127.0.0.1:1") == 1
     said = capsys.readouterr().err
     assert "SH-RECIPE-02" in said
-    assert "model.gpt.layers" in said and "mine.yaml" in said
+    assert "model.layers" in said and "mine.yaml" in said
+
+
+def test_a_fingerprint_is_of_one_seed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _shoal("sim", "chaos", "--fingerprint") == 2
+    assert "--seed" in capsys.readouterr().err
 
 
 def test_a_wrong_token_and_a_token_file_open_to_others(

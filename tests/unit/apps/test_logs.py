@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -13,9 +14,11 @@ import pytest
 from typer.testing import CliRunner
 
 from shoal.apps.cli import app, find
+from shoal.apps.exporting import export_run
 from shoal.base.errors import ShoalError
 
 from .runs_to_join import tiny_run
+from .serving import serving
 
 
 @pytest.fixture(scope="module")
@@ -72,6 +75,17 @@ def test_a_sound_log_verifies_and_nothing_is_touched(finished: Path) -> None:
         assert json.loads(_log("verify", "--json", *home).output)["entries"] > 5
     assert len(heads) == 1, "the node's copy is the coordinator's log"
     assert _fingerprint(finished) == before
+
+
+def test_an_exported_language_model_says_how_it_loads(finished: Path, tmp_path: Path) -> None:
+    with serving(finished / "coordinator") as found, found.client() as api:
+        exported = export_run(api, api.runs()[0]["run"], tmp_path)
+    readme = (tmp_path / "README.md").read_text("utf-8")
+    assert exported.loads_with == "transformers" and "from transformers import" in readme
+    code = readme.split("```python")[1].split("```")[0]
+    with contextlib.chdir(tmp_path):
+        exec(compile(code, "README.md", "exec"), names := {})
+    assert names["model"].config.vocab_size and names["tokenizer"]("fox")["input_ids"]
 
 
 def test_replay_gives_the_attested_state(finished: Path) -> None:

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import socket
+import sqlite3
 import stat
 import subprocess
 import sys
@@ -16,9 +17,12 @@ import pytest
 from shoal.apps.api.diary import FieldFormatter
 from shoal.apps.cli import find
 from shoal.base.errors import ShoalError
+from shoal.strategy.recipe import parse_recipe
 from shoal.wire.ticket import Ticket, read_ticket
 
 from .serving import Serving, serving
+
+DIGITS = "{model: {kind: mlp}, data: {source: digits}, inner: {kind: adamw}, budget: {rounds: 1}}"
 
 
 def _tickets(found: Serving) -> list[Ticket]:
@@ -66,6 +70,50 @@ def test_a_taken_port_is_named(tmp_path: Path, port: str) -> None:
     error = find(caught.value, ShoalError)
     assert error.code == "SH-SERVE-01"
     assert str(number) in error.cause
+
+
+def _damage(store: Path, runs: list[str]) -> None:
+    with sqlite3.connect(store) as database:
+        for run in runs:
+            where = "WHERE run = ? AND position = 0"
+            (entry,) = database.execute(f"SELECT entry FROM shoal_entries {where}", (run,)).fetchone()
+            damaged = bytes([*entry[:50], entry[50] ^ 1, *entry[51:]])
+            database.execute(f"UPDATE shoal_entries SET entry = ? {where}", (damaged, run))
+
+
+def test_a_damaged_run_is_told_and_the_others_are_served(tmp_path: Path) -> None:
+    with serving(tmp_path, recipe="digits") as found, found.client() as api:
+        bad = api.runs()[0]["run"]
+        good = api.submit((parse_recipe(DIGITS)).model_dump_json())["run"]
+    store = tmp_path / "coordinator" / "store.sqlite"
+    _damage(store, [bad])
+    with serving(tmp_path) as found, found.client() as api:
+        assert [run["run"] for run in api.runs()] == [good]
+        told = "\n".join(found.welcome)
+        assert f"{bad} IS NOT SERVED" in told and "SH-LOG-01" in told and "next: " in told
+        with pytest.raises(ShoalError, match="SH-LOG-01"):
+            api.run(bad)
+    _damage(store, [good])
+    with pytest.raises((ShoalError, ExceptionGroup)) as caught, serving(tmp_path):
+        pass
+    assert find(caught.value, ShoalError).code == "SH-LOG-01", "with nothing left to serve it does not start"
+
+
+def test_a_taken_port_is_found_before_the_slow_parts(tmp_path: Path) -> None:
+    code = (
+        "import asyncio, socket, sys\nfrom pathlib import Path\n"
+        "from shoal.apps.home import Home\nfrom shoal.apps.serve import ServeOptions, serve_until\n"
+        "from shoal.base.errors import ShoalError\n"
+        "taken = socket.create_server(('127.0.0.1', 0))\n"
+        "options = ServeOptions(home=Home(Path(sys.argv[1])), control_port=taken.getsockname()[1], port=0)\n"
+        "try:\n    asyncio.run(serve_until(options, asyncio.Event()))\n"
+        "except ShoalError as error:\n    print(error.code, 'torch' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "SH-SERVE-01 False\n", done
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_store_that_cannot_be(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ def test_sizes(text: str, size: int) -> None:
         ("2 MB/s", 2e6),
         ("8bit/s", 1.0),
         ("1 Gbps", 125e6),
+        ("8 kb/s", 1000),
+        ("2 MBps", 2e6),
         ("5B/s", 5),
     ],
 )

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from runlog.small_log import COORDINATOR, Clerk, blob_id, make_attestation, make_offer, small_recipe
+from runlog.small_log import COORDINATOR, Clerk, blob_id, make_attestation, make_offer, small_recipe, state_id
 
-from shoal.coordinator.events import Append, Arrived, Effect, Event, Instant, Keep, Said, Send, Tell, Ticked
+from shoal.base.ids import BlobId
+from shoal.coordinator.events import (
+    Append,
+    Arrived,
+    BlobFetched,
+    Effect,
+    Event,
+    Instant,
+    Keep,
+    Said,
+    Send,
+    Tell,
+    Ticked,
+)
 from shoal.coordinator.machine import CoordinatorMachine
 from shoal.runlog.chain import read_link
 from shoal.runlog.entries import Body
@@ -135,3 +148,38 @@ class Desk:
 
 def snapshot_of(state: str) -> Any:
     return blob_id("snapshot", state)
+
+
+def open_round(*nodes: Identity, recipe: Any = None) -> Desk:
+    """A desk with an open round of these nodes."""
+    desk = Desk(recipe or small_recipe(membership=members(len(nodes))))
+    desk.join(*nodes)
+    assert desk.view.plan is not None and set(desk.view.planned) == {node.node for node in nodes}
+    return desk
+
+
+def members(count: int) -> dict[str, Any]:
+    return {"min_nodes": count, "lease_s": 6.0, "heartbeat_s": 1.0, "reconnect_s": 2.0}
+
+
+def stay(desk: Desk, seconds: float, *nodes: Identity) -> None:
+    """Time passes while these nodes show signs of life."""
+    for _ in range(int(seconds)):
+        desk.now += 1
+        desk.beat(*nodes)
+
+
+def sealed_once(*nodes: Identity) -> Desk:
+    desk = open_round(*nodes)
+    desk.seal_round(*nodes)
+    return desk
+
+
+LIE = BlobId("f" * 64)
+"""A blob that is not the state it is named for."""
+
+
+def fetched(at: int, blob: Any, state: str | None = "s", *, there: bool = True) -> BlobFetched:
+    """The coordinator has a blob, and found this state in it."""
+    size_bytes, found = (64, state_id(state) if state else None) if there else (None, None)
+    return BlobFetched(at=at, blob=blob, size_bytes=size_bytes, state=found)

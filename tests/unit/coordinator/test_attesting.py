@@ -1,8 +1,9 @@
 from typing import Any
 
-from runlog.small_log import NODES, Clerk, blob_id, make_attestation
+from runlog.small_log import NODES, Clerk, blob_id, make_attestation, state_id
 
 from shoal.coordinator.attesting import POSITIONS_KEPT, Attesting
+from shoal.coordinator.events import FetchBlob
 from shoal.runlog.entries import Attestations, Rewind
 from shoal.wire.identity import Identity
 
@@ -36,10 +37,10 @@ def test_more_than_half_of_the_live_agree() -> None:
     assert hall.verdict(A, B) is None
     hall.says(A, "s")
     assert hall.verdict(A, B) is None and hall.verdict(A, B, C) is None
-    assert hall.verdict(A).agreed == "s"
+    assert hall.verdict(A).agreed == state_id("s")
     hall.says(B, "s")
     verdict = hall.verdict(A, B, C)
-    assert verdict.agreed == "s" and verdict.dissenters == ()
+    assert verdict.agreed == state_id("s") and verdict.dissenters == ()
 
 
 def test_one_that_spoke_and_went_still_counts() -> None:
@@ -72,7 +73,7 @@ def test_dissenters_are_named() -> None:
     assert verdict.agreed is None, "two of four are no majority"
     hall.says(C, "s")
     verdict = hall.verdict(A, B, C, D)
-    assert verdict.agreed == "s" and verdict.dissenters == (D.node,)
+    assert verdict.agreed == state_id("s") and verdict.dissenters == (D.node,)
 
 
 def test_words_about_what_was_undone_are_not_heard() -> None:
@@ -121,15 +122,44 @@ def test_the_snapshot_most_of_those_who_agree_name_is_the_snapshot() -> None:
     assert agreed.holders == tuple(sorted((B.node, C.node)))
 
 
-def test_snapshots_are_wanted_once() -> None:
+def test_snapshots_are_fetched_one_at_a_time_until_one_is_saved() -> None:
     hall = Hall()
-    at = hall.seals[0]
-    assert hall.ears.wants_snapshot(at) and not hall.ears.wants_snapshot(at)
-    hall.ears.snapshot_failed(at)
-    assert hall.ears.wants_snapshot(at)
-    hall.ears.snapshot_failed(at)
+    at, blob = hall.seals[0], blob_id("good")
+    assert hall.ears.fetch_snapshot(at) == [], "nobody has named one"
+    hall.says(A, "s", snapshot=blob)
+    fetch = hall.ears.fetch_snapshot(at)
+    size_bytes = hall.clerk.view.snapshots[0].size_bytes
+    assert fetch == [FetchBlob(at, blob, size_bytes, (A.node,), is_state=True)]
+    assert hall.ears.asked_for(at, blob) and not hall.ears.asked_for(at, blob_id("other"))
+    assert hall.ears.fetch_snapshot(at) == [], "it is on its way"
+    assert hall.ears.snapshot_failed(at, blob) == [], "there is no other"
+    assert hall.ears.fetch_snapshot(at) == fetch
+    hall.ears.snapshot_failed(at, blob)
     hall.clerk.snapshot(at, "s")
-    assert not hall.ears.wants_snapshot(at)
+    assert hall.ears.fetch_snapshot(at) == [], "it is saved"
+
+
+def test_a_snapshot_that_others_have_outvoted_gives_way_when_it_fails() -> None:
+    hall = Hall()
+    at, good, bad = hall.seals[0], blob_id("good"), blob_id("bad")
+    hall.says(A, "s", snapshot=bad)
+    assert [fetch.blob for fetch in hall.ears.fetch_snapshot(at)] == [bad]
+    hall.says(B, "s", snapshot=good)
+    hall.says(C, "s", snapshot=good)
+    assert [fetch.blob for fetch in hall.ears.snapshot_failed(at, bad)] == [good]
+
+
+def test_a_false_snapshot_is_never_asked_for_again() -> None:
+    hall = Hall()
+    at, good, bad = hall.seals[0], blob_id("good"), blob_id("bad")
+    for node in (A, B):
+        hall.says(node, "s", snapshot=bad)
+    hall.says(C, "s", snapshot=good)
+    assert [fetch.blob for fetch in hall.ears.fetch_snapshot(at)] == [bad]
+    assert [fetch.blob for fetch in hall.ears.snapshot_false(at, bad)] == [good]
+    assert hall.ears.snapshot_false(at, good) == [], "nothing is left to ask for"
+    hall.says(D, "s", snapshot=bad)
+    assert hall.ears.fetch_snapshot(at) == []
 
 
 def test_memory_is_bounded() -> None:

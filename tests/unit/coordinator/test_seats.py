@@ -1,4 +1,4 @@
-from runlog.small_log import COORDINATOR, NODES, Clerk, small_recipe
+from runlog.small_log import NODES, Clerk, founded, small_recipe
 
 from shoal.coordinator.seats import LAG_ALLOWED, Seats
 from shoal.wire.messages import Heartbeat
@@ -10,8 +10,8 @@ def _seats() -> Seats:
     return Seats(small_recipe().membership)  # lease 6 s, reconnect 2 s
 
 
-def _beat(at: int) -> Heartbeat:
-    return Heartbeat(at=at, length=1, peers=0, doing="")
+def _beat(at: int, *, paused: bool = False) -> Heartbeat:
+    return Heartbeat(at=at, length=1, peers=0, doing="", paused=paused)
 
 
 def test_a_lease_lasts_until_it_is_not_renewed() -> None:
@@ -76,15 +76,26 @@ def test_expected_members_have_one_lease_to_come_back() -> None:
     assert not seats.heard(A, 11.0)
 
 
-def test_addresses() -> None:
+def test_the_reachable_are_live_connected_and_serve_blobs() -> None:
     seats = _seats()
     seats.arrived(B, "b", "h:2", 0.0)
     seats.arrived(A, "a", "h:1", 0.0)
     seats.arrived(C, "c", "", 0.0)
-    found = seats.addresses(COORDINATOR.node, "own:1")
-    assert [(peer.node, peer.address) for peer in found] == [
-        (A, "h:1"),
-        (B, "h:2"),
-        (COORDINATOR.node, "own:1"),
-    ]
-    assert seats.seeders_besides(A) == 1 and seats.seeders_besides(C) == 2
+    assert seats.reachable(1.0) == ((A, "h:1"), (B, "h:2"))
+    seats.lost(A, 1.0)
+    assert seats.reachable(1.0) == ((B, "h:2"),), "its lease runs on, but its line is broken"
+    assert seats.reachable(6.0) == ()
+
+
+def test_the_paused_are_live_but_not_awaited() -> None:
+    seats = _seats()
+    for node in (A, B):
+        seats.arrived(node, "", "h:1", 0.0)
+        seats.beat(node, _beat(0))
+    seats.beat(A, _beat(0, paused=True))
+    view = founded()
+    assert seats.live(1.0) == {A, B} and seats.awaited(1.0) == {B} and seats.ready(1.0, view) == [B]
+    assert [node for node, _ in seats.reachable(1.0)] == [A, B], "it still serves"
+    seats.beat(A, _beat(0))
+    assert seats.awaited(1.0) == {A, B} and seats.ready(1.0, view) == [A, B]
+    assert seats.awaited(6.0) == frozenset()

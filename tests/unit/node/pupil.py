@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from runlog.small_log import COORDINATOR, Clerk, make_claim, make_receipt, small_recipe
+from runlog.small_log import COORDINATOR, RUN, Clerk, make_claim, make_receipt, small_recipe
 
 from shoal.node.events import (
     Connected,
@@ -38,7 +38,7 @@ class Pupil:
         self.clerk = Clerk()
         self.clerk.found(recipe or small_recipe())
         self.clerk.join(identity, *others)
-        self.machine = NodeMachine(node=identity.node, view=RunView(), outgoing=None)
+        self.machine = self._machine(RunView(), None)
         self.effects: list[Effect] = []
 
     def restart(self, outgoing: Outgoing | None) -> None:
@@ -46,7 +46,12 @@ class Pupil:
         view = RunView()
         for link in self.clerk.links[: self.machine.view.length]:
             view.apply(link)
-        self.machine = NodeMachine(node=self.identity.node, view=view, outgoing=outgoing)
+        self.machine = self._machine(view, outgoing)
+
+    def _machine(self, view: RunView, outgoing: Outgoing | None) -> NodeMachine:
+        return NodeMachine(
+            node=self.identity.node, coordinator=COORDINATOR.node, run=RUN, view=view, outgoing=outgoing
+        )
 
     def step(self, event: Event) -> list[Effect]:
         self.effects = self.machine.step(self.now, event)

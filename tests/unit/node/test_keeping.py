@@ -2,7 +2,7 @@ import random
 
 import msgspec
 import pytest
-from runlog.small_log import COORDINATOR, NODES, RUN, make_claim, whole_story
+from runlog.small_log import COORDINATOR, NODES, RUN, STRANGER, make_claim, whole_story
 
 from shoal.base.disk import SubDisk
 from shoal.node.events import Outgoing
@@ -39,9 +39,9 @@ def _write_log(keeping: Keeping) -> None:
 
 def test_the_log_comes_back() -> None:
     disk = SimDisk()
-    assert _keeping(disk).load_view().length == 0
+    assert _keeping(disk).load_view(COORDINATOR.node).length == 0
     _write_log(_keeping(disk))
-    assert _keeping(disk).load_view().head == STORY.view.head
+    assert _keeping(disk).load_view(COORDINATOR.node).head == STORY.view.head
 
 
 @pytest.mark.parametrize("how", ["damaged record", "entry that does not follow"])
@@ -55,9 +55,17 @@ def test_a_damaged_copy_is_set_aside_and_begun_anew(how: str) -> None:
         keeping.log.append(RUN, 0, STORY.entries[0])
         keeping.log.append(RUN, 1, STORY.entries[2])
     again = _keeping(disk)
-    assert again.load_view().length == 0
+    assert again.load_view(COORDINATOR.node).length == 0
     _write_log(again)
-    assert _keeping(disk).load_view().head == STORY.view.head
+    assert _keeping(disk).load_view(COORDINATOR.node).head == STORY.view.head
+
+
+def test_a_copy_of_another_coordinators_run_is_set_aside() -> None:
+    """The ticket names a coordinator; a log that another one signed is not its run, whatever its number."""
+    disk = SimDisk()
+    _write_log(_keeping(disk))
+    assert _keeping(disk).load_view(STRANGER.node).length == 0
+    assert f"{RUN}.log.damaged" in disk.list(f"runs/{RUN}/logs")
 
 
 def test_the_last_claim_comes_back_with_the_state_behind_it() -> None:

@@ -7,9 +7,10 @@ from runlog.small_log import small_recipe
 from shoal.base.errors import ShoalError
 from shoal.base.layout import Layout, make_layout
 from shoal.codec import CODECS
-from shoal.node.learner import Learner
+from shoal.node.learner import MAX_CARRIED, Learner
 from shoal.replica.update import open_update
 from shoal.runlog.entries import Assignment, DataRange
+from shoal.runlog.statements import MAX_RANGES
 from shoal.training.trainer import StepResult
 from shoal.wire.signed import digest
 from shoal.worlds.simulated.toy import ToyTrainer, toy_layout
@@ -137,6 +138,41 @@ def test_mix_keeps_what_was_trained_and_counts_nothing_merged() -> None:
     second = learner.make_update((0, 1))
     assert _values(second.blob).tolist() == [-3.0] * 12, "two spare steps and one new"
     assert second.progress.data == [DataRange(6, 4), DataRange(50, 2)] and second.progress.samples == 6
+
+
+def test_ranges_of_two_assignments_are_never_joined_though_they_touch() -> None:
+    """Each range of a claim must lie in one assignment."""
+    learner = _learner(merge="mix")
+    learner.adopt(torch.zeros(12))
+    learner.train(_work(0), 0, 0, 3)
+    learner.adopt(torch.ones(12))
+    learner.train(_work(6), 0, 0, 1)
+    learner.train(_work(6), 0, 1, 2)
+    assert learner.make_update((0, 1)).progress.data == [DataRange(0, 6), DataRange(6, 6)]
+
+
+def test_a_node_that_misses_many_rounds_begins_again() -> None:
+    """What it carries along must fit into a claim."""
+    learner = _learner(merge="mix")
+    learner.adopt(torch.zeros(12))
+    for number in range(MAX_CARRIED):
+        assert len(learner.progress.data or ()) == number
+        learner.train(_work(20 * number), 0, 0, 1)
+        learner.adopt(torch.full((12,), 5.0))
+    assert learner.progress.steps == 0 and learner.trainer.params().tolist() == [5.0] * 12
+    assert MAX_CARRIED + 1 <= MAX_RANGES, "with the ranges of the next assignment it can be claimed"
+
+
+def test_starting_over_from_the_same_state_leaves_nothing_of_what_was_trained() -> None:
+    learner = _learner(merge="mix")
+    state = torch.full((12,), 5.0)
+    learner.adopt(state)
+    learner.train(_work(), 0, 0, 3)
+    learner.forget()
+    learner.adopt(state)
+    learner.train(_work(), 0, 0, 1)
+    made = learner.make_update((0, 1))
+    assert _values(made.blob).tolist() == [-1.0] * 12 and made.progress.data == [DataRange(0, 2)]
 
 
 def test_forgetting_starts_from_the_next_state_whole() -> None:

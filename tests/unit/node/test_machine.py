@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from runlog.small_log import (
     COORDINATOR,
     NODES,
@@ -16,7 +17,6 @@ from runlog.small_log import (
 
 from shoal.node.events import (
     Adopt,
-    Beat,
     CancelState,
     CannotFetch,
     Disconnected,
@@ -34,6 +34,7 @@ from shoal.node.events import (
     Record,
     SaveSnapshot,
     SendAttestation,
+    StartOver,
     StopTraining,
     Ticked,
     Train,
@@ -110,6 +111,20 @@ def test_garbage_and_strangers_entries_change_nothing() -> None:
     assert pupil.wanted(Disputed) == [], "a stranger's signature proves nothing"
 
 
+@pytest.mark.parametrize(
+    "other",
+    [Clerk(identity=STRANGER), Clerk(run=OTHER_RUN), Clerk(run=OTHER_RUN, identity=STRANGER)],
+    ids=["another coordinator", "another run", "both"],
+)
+def test_a_genesis_that_the_ticket_does_not_name_is_not_taken(other: Clerk) -> None:
+    other.found()
+    pupil = Pupil(A)
+    pupil.hear(*other.entries)
+    assert pupil.effects == [] and pupil.machine.view.length == 0 and pupil.machine.recipe is None
+    pupil.catch_up()
+    assert len(pupil.wanted(Record)) == 2, "the right one is still welcome"
+
+
 def test_two_entries_for_one_position_are_disputed() -> None:
     pupil = _at_work()
     one, two = (pupil.clerk.make(Stopped(reason=reason)) for reason in ("one", "two"))
@@ -143,7 +158,7 @@ def test_data_then_state_then_training() -> None:
     pupil.catch_up()
     assert len(pupil.wanted(Prepare)) == 1 and not pupil.wanted(Load)
     pupil.step(Ticked())
-    assert not pupil.wanted(Prepare) and pupil.wanted(Beat) == [Beat("fetching the data")]
+    assert not pupil.wanted(Prepare) and pupil.machine.doing == "fetching the data"
     pupil.step(Prepared())
     load = pupil.wanted(Load)[0]
     assert load.saved.at == 0 and not pupil.wanted(Train)
@@ -195,17 +210,67 @@ def test_a_claim_goes_out_with_its_receipts_until_it_is_kept() -> None:
     assert pupil.sent(Offer) == [] and not pupil.wanted(Train), "one claim a round"
 
 
-def test_a_refused_claim_gathers_receipts_anew() -> None:
+def _refuse(pupil: Pupil, sequence: int, *, retry: bool = False) -> None:
+    ack = ClaimAck(sequence=sequence, kept=False, retry=retry, reason="1 of 2 receipts")
+    pupil.step(Heard(ack))
+
+
+def test_a_claim_with_too_few_receipts_gathers_others_the_coordinators_among_them() -> None:
     pupil = _at_work()
     made = pupil.train()
     pupil.publish(made)
-    pupil.step(Heard(ClaimAck(sequence=made.claim.sequence, kept=False, reason="1 of 2 receipts")))
-    assert pupil.machine.why_out == "1 of 2 receipts"
+    _refuse(pupil, made.claim.sequence, retry=True)
+    assert pupil.machine.why_out == "1 of 2 receipts" and not pupil.wanted(StartOver)
+    assert not pupil.wanted(Publish), "in a while"
     pupil.now += OFFER_AGAIN_S
     pupil.step(Ticked())
-    assert pupil.wanted(Publish) == [Publish(made)]
+    assert pupil.wanted(Publish) == [Publish(made, to_coordinator=True)]
+    pupil.publish(made)
+    assert pupil.sent(Offer)[0].claim == made.signed, "the same bytes, with other receipts"
     pupil.step(Heard(ClaimAck(sequence=99, kept=True, reason="of another claim")))
     assert pupil.machine.why_out
+    pupil.step(Heard(ClaimAck(sequence=made.claim.sequence, kept=True, reason="kept")))
+    assert pupil.machine.why_out == ""
+
+
+def test_a_claim_that_is_refused_for_good_is_made_anew_from_the_current_state() -> None:
+    pupil = _at_work()
+    made = pupil.train()
+    pupil.publish(made)
+    _refuse(pupil, made.claim.sequence)
+    assert pupil.wanted(StartOver) == [StartOver()]
+    (train,) = pupil.wanted(Train)
+    assert train.plan_position == made.claim.plan
+    kinds = [type(effect) for effect in pupil.effects]
+    assert kinds.index(StartOver) < kinds.index(Train)
+    again = pupil.train()
+    assert again.claim.sequence == made.claim.sequence + 1, "never the same sequence for other bytes"
+    pupil.publish(again)
+    assert pupil.sent(Offer)[0].claim == again.signed
+
+
+def test_spare_steps_of_a_refused_claim_end_before_the_work_begins_anew() -> None:
+    """They lie after the assignment's first samples: counted before them, they would make the next claim refused
+    in its turn, and every one after it."""
+    pupil = _at_work()
+    made = pupil.outgoing(sequence=pupil.machine.next_sequence)
+    pupil.step(Trained(made))  # The task goes on with its spare steps.
+    pupil.publish(made)
+    _refuse(pupil, made.claim.sequence)
+    kinds = [type(effect) for effect in pupil.effects]
+    assert kinds == [StopTraining, StartOver], "and no second task beside the first"
+    pupil.step(TrainingEnded(made.claim.plan))
+    assert len(pupil.wanted(Train)) == 1
+
+
+def test_a_refusal_of_a_past_rounds_claim_changes_nothing() -> None:
+    pupil = _at_work()
+    made = pupil.train()
+    pupil.publish(made)
+    pupil.clerk.seal(B)
+    pupil.catch_up()
+    _refuse(pupil, made.claim.sequence)
+    assert not pupil.wanted(StartOver)
 
 
 def test_without_receipts_it_is_published_again() -> None:
@@ -273,6 +338,28 @@ def test_training_that_a_seal_or_a_rewind_made_stale_is_stopped() -> None:
     pupil.catch_up()
     assert pupil.wanted(StopTraining)
     assert pupil.wanted(Train)[0].plan_position == pupil.machine.view.plan_position
+
+
+def test_a_rewind_that_leaves_the_state_standing_starts_the_local_model_over() -> None:
+    """What was trained before it was claimed in vain, or never: it must not reach the next update."""
+    pupil = _at_work()
+    first = _sealed(pupil)
+    pupil.has_state(first)
+    pupil.clerk.plan(A, B)
+    pupil.catch_up()
+    assert pupil.wanted(Train)
+    pupil.clerk.append(Rewind(to=first, reason="asked"))
+    pupil.catch_up()
+    assert pupil.wanted(StartOver) == [StartOver()] and pupil.wanted(StopTraining)
+    assert pupil.machine.at == first and not pupil.wanted(Load)
+
+
+def test_a_rewind_that_undoes_the_state_loads_another_which_starts_over_by_itself() -> None:
+    pupil = _at_work()
+    pupil.has_state(_sealed(pupil))
+    pupil.clerk.append(Rewind(to=0, reason="asked"))
+    pupil.catch_up()
+    assert not pupil.wanted(StartOver) and [load.saved.at for load in pupil.wanted(Load)] == [0]
 
 
 def test_another_plan_of_the_same_round_lets_training_go_on() -> None:
@@ -357,7 +444,11 @@ def test_a_dissenter_that_already_folds_on_drops_that_too() -> None:
     second = _sealed(pupil)
     assert pupil.wanted(Fold)[0].step.position == second
     pupil.step(Heard(Rebuild(at=first)))
-    assert pupil.wanted(CancelState) and pupil.wanted(Load)
+    assert pupil.wanted(CancelState) == [CancelState()] and [
+        load.saved.at for load in pupil.wanted(Load)
+    ] == [0]
+    pupil.has_state(second, "on a wrong one")
+    assert pupil.machine.at == -1 and not pupil.wanted(Adopt) and not pupil.wanted(SendAttestation)
 
 
 def test_what_cannot_be_fetched_is_told() -> None:

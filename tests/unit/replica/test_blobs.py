@@ -8,6 +8,7 @@ from shoal.base.ids import BlobId
 from shoal.replica.blobs import (
     CHUNK_BYTES,
     PRUNE_AFTER_ROUNDS,
+    PRUNE_ARRIVALS_AFTER_ROUNDS,
     BlobStore,
     ChunkList,
     chunk_list,
@@ -65,6 +66,29 @@ def test_what_is_not_here() -> None:
     assert not store.finish(BLOB) and not store.add(BLOB, 0, _chunk(0))
     with pytest.raises(FileNotFoundError):
         store.get(BLOB)
+
+
+@pytest.mark.parametrize("name", ["../x", "", "x" * 64, BLOB.upper(), f"{BLOB}.part"])
+def test_an_id_that_is_none_is_harmless(name: str) -> None:
+    disk = SimDisk()
+    for path in ("x", f"blobs/{name}"):
+        disk.write(path, b"a secret")
+    store, blob = _store(disk), BlobId(name)
+    assert not store.has(blob) and store.size(blob) is None and store.chunks(blob) is None
+    assert store.read(blob, 0, 3) is None and store.damaged([blob]) == []
+    assert not store.add(blob, 0, b"") and not store.finish(blob)
+    store.abandon(blob)
+    with pytest.raises(FileNotFoundError):
+        store.get(blob)
+    assert disk.read("x") == b"a secret"
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, 4), (-4, -1), (9, 5), (0, -1)])
+def test_what_is_no_range_is_not_read(start: int, stop: int) -> None:
+    store = _store()
+    store.put(DATA)
+    assert store.read(BLOB, start, stop) is None
+    assert store.read(BLOB, 5, 5) == b"" and store.read(BLOB, len(DATA) - 1, 1 << 40) == DATA[-1:]
 
 
 def test_chunks_arrive_in_any_order_and_wrong_ones_change_nothing() -> None:
@@ -174,6 +198,82 @@ def test_nothing_is_left_for_ever() -> None:
     for round_number in range(20):
         store.prune([], round_number)
     assert _store(disk).used_bytes() == 0
+
+
+def test_leavings_of_an_earlier_process_go_too_even_where_much_is_spared() -> None:
+    disk = SimDisk()
+    before = _store(disk)
+    before.begin(CHUNKS)
+    before.add(BLOB, 0, _chunk(0))
+    disk.write(f"blobs/{'0' * 64}.rotten", b"rot")
+    disk.write("blobs/notes", b"not a file of the store")
+    store = _store(disk)
+    for round_number in range(PRUNE_AFTER_ROUNDS + 1):
+        store.prune([], round_number, spare_bytes=1 << 40)
+    assert disk.list("blobs") == ["notes"]
+
+
+def test_an_arrival_that_moves_or_is_held_or_wanted_stays() -> None:
+    store = _store()
+    store.begin(CHUNKS)
+    store.add(BLOB, 0, _chunk(0))
+    with store.held(BLOB):
+        for round_number in range(20):
+            store.prune([], round_number)
+        store.abandon(BLOB)
+        assert store.begin(CHUNKS) == (1, 2)
+    for round_number in range(20, 40):
+        store.prune([BLOB], round_number)
+    for round_number in range(40, 40 + PRUNE_ARRIVALS_AFTER_ROUNDS):
+        store.prune([], round_number)
+    assert store.add(BLOB, 1, _chunk(1)), "one chunk may take some rounds"
+    store.prune([], 50)
+    assert store.begin(CHUNKS) == (2,) and store.add(BLOB, 2, _chunk(2)) and store.finish(BLOB)
+
+
+def test_an_arrival_that_was_made_here_meanwhile_leaves_nothing() -> None:
+    disk = SimDisk()
+    store = _store(disk)
+    store.put(DATA)
+    disk.write(f"blobs/{BLOB}.part", b"a late chunk")
+    for round_number in range(PRUNE_AFTER_ROUNDS + 1):
+        store.prune([BLOB], round_number)
+    assert disk.list("blobs") == [BLOB]
+
+
+def test_what_is_used_is_known_without_looking() -> None:
+    class CountingDisk(SimDisk):
+        looks = 0
+
+        def size(self, path: str) -> int | None:
+            self.looks += 1
+            return super().size(path)
+
+    disk = CountingDisk()
+    store = _store(disk)
+    for number in range(50):
+        store.put(b"%d" % number)
+    small = store.used_bytes()
+    store.begin(CHUNKS)
+    disk.looks = 0
+    store.add(BLOB, 2, _chunk(2))
+    assert store.used_bytes() == small + 100 == small + store.arrived_bytes(BLOB), "a hole takes nothing"
+    assert disk.looks < 5
+    for index in (0, 1):
+        store.add(BLOB, index, _chunk(index))
+    store.finish(BLOB)
+    assert store.used_bytes() == small + len(DATA) == _store(disk).used_bytes()
+    assert store.arrived_bytes(BLOB) == 0
+
+
+def test_an_abandoned_arrival_leaves_nothing() -> None:
+    disk = SimDisk()
+    store = _store(disk)
+    store.begin(CHUNKS)
+    store.add(BLOB, 0, _chunk(0))
+    store.abandon(BLOB)
+    assert disk.list("blobs") == [] and store.used_bytes() == 0 and not store.add(BLOB, 1, _chunk(1))
+    assert store.begin(CHUNKS) == (0, 1, 2)
 
 
 @pytest.mark.parametrize("point", ["blob.before-sync", "blob.after-rename"])

@@ -1,12 +1,19 @@
 import random
 
+import blake3
 import msgspec
 import pytest
 
 from shoal.base.host import Refused
 from shoal.base.ids import NodeId, RunId
-from shoal.replica.blobs import CHUNK_BYTES, BlobStore, chunk_list
-from shoal.replica.serving import PutReply, ResourcesByRun, RunResources
+from shoal.replica.blobs import CHUNK_BYTES, BlobStore, ChunkList, chunk_list
+from shoal.replica.serving import (
+    ARRIVALS_PER_SENDER,
+    MAX_ARRIVALS,
+    PutReply,
+    ResourcesByRun,
+    RunResources,
+)
 from shoal.runlog.entries import Receipt
 from shoal.wire.identity import Identity
 from shoal.wire.signed import open_signed
@@ -18,21 +25,30 @@ CHUNKS = chunk_list(DATA)
 ENTRIES = [b"genesis", b"joined"]
 
 
-def _resources(quota_bytes: int = 1 << 40) -> tuple[RunResources, BlobStore]:
+def _resources(quota_bytes: int = 1 << 40, max_blob_bytes: int = 1 << 40) -> tuple[RunResources, BlobStore]:
     blobs = BlobStore(SimDisk(), lambda _: None)
     resources = RunResources(
         run=RUN,
         identity=HOLDER,
         blobs=blobs,
         read_entry=lambda position: ENTRIES[position] if position < len(ENTRIES) else None,
-        is_member=lambda node: node == MEMBER,
+        is_member=lambda node: node[0] == "m",
         quota_bytes=quota_bytes,
+        max_blob_bytes=max_blob_bytes,
     )
     return resources, blobs
 
 
-def _put(resources: RunResources, path: str, body: bytes) -> PutReply:
-    return msgspec.msgpack.decode(resources.put(path, body, MEMBER), type=PutReply)
+def _put(resources: RunResources, path: str, body: bytes, sender: NodeId = MEMBER) -> PutReply:
+    return msgspec.msgpack.decode(resources.put(path, body, sender), type=PutReply)
+
+
+def _begin(resources: RunResources, number: int, sender: NodeId = MEMBER) -> ChunkList:
+    """Announce a blob of two chunks, and send the first."""
+    chunks = ChunkList(CHUNK_BYTES + number, (CHUNKS.hashes[0], blake3.blake3(b"%d" % number).digest()))
+    assert len(_put(resources, f"blobs/{chunks.blob}/chunks", chunks.encode(), sender).missing) == 2
+    assert _put(resources, f"blobs/{chunks.blob}/0", DATA[:CHUNK_BYTES], sender) == PutReply(())
+    return chunks
 
 
 def _push(resources: RunResources, data: bytes) -> PutReply:
@@ -51,7 +67,7 @@ def test_a_pushed_blob_earns_a_receipt_when_it_is_whole() -> None:
     last = _put(resources, f"blobs/{CHUNKS.blob}/0", DATA[:CHUNK_BYTES])
     assert last.receipt is not None and blobs.get(CHUNKS.blob) == DATA
     receipt = open_signed(last.receipt, Receipt, HOLDER.public)
-    assert receipt == Receipt(run=RUN, holder=HOLDER.node, blob=CHUNKS.blob)
+    assert receipt == Receipt(run=RUN, holder=HOLDER.node, blob=CHUNKS.blob, size_bytes=len(DATA))
     again = _put(resources, f"blobs/{CHUNKS.blob}/chunks", CHUNKS.encode())
     assert again.receipt is not None, "a pusher whose reply was lost asks again"
 
@@ -143,6 +159,77 @@ def test_an_announcement_that_is_never_kept_does_not_block_the_others_for_ever()
     for round_number in range(20):
         blobs.prune([], round_number)
     assert _push(resources, b"honest" * 40).receipt is not None
+
+
+def test_announcements_take_no_room_from_anybody() -> None:
+    resources, _ = _resources(quota_bytes=30_000_000)
+    liar = NodeId("m-liar")
+    for number in range(1, 20):
+        huge = ChunkList(20 * CHUNK_BYTES - number, CHUNKS.hashes[:1] * 20)
+        _put(resources, f"blobs/{huge.blob}/chunks", huge.encode(), liar)
+    assert _push(resources, DATA).receipt is not None
+
+
+def test_a_blob_has_its_limit_which_may_change() -> None:
+    resources, _ = _resources(max_blob_bytes=len(DATA) - 1)
+    with pytest.raises(Refused, match="may have"):
+        _push(resources, DATA)
+    resources.max_blob_bytes = len(DATA)
+    assert _push(resources, DATA).receipt is not None
+    resources.max_blob_bytes = 1
+    assert _push(resources, DATA).receipt is not None, "what is here is vouched for"
+
+
+def test_the_quota_holds_for_every_chunk() -> None:
+    resources, blobs = _resources(quota_bytes=len(DATA) + CHUNK_BYTES)
+    _put(resources, f"blobs/{CHUNKS.blob}/chunks", CHUNKS.encode())
+    _begin(resources, 7)
+    _put(resources, f"blobs/{CHUNKS.blob}/1", DATA[CHUNK_BYTES:])
+    blobs.put(b"own things need room as well")
+    with pytest.raises(Refused, match="quota"):
+        _put(resources, f"blobs/{CHUNKS.blob}/0", DATA[:CHUNK_BYTES])
+    assert blobs.used_bytes() <= len(DATA) + CHUNK_BYTES
+
+
+def test_a_broken_off_push_goes_on_where_little_room_is_left() -> None:
+    resources, _ = _resources(quota_bytes=len(DATA))
+    _put(resources, f"blobs/{CHUNKS.blob}/chunks", CHUNKS.encode())
+    _put(resources, f"blobs/{CHUNKS.blob}/0", DATA[:CHUNK_BYTES])
+    assert _push(resources, DATA).receipt is not None
+
+
+def test_a_sender_has_a_few_unfinished_blobs_the_oldest_is_dropped() -> None:
+    resources, blobs = _resources()
+    first = _begin(resources, 1)
+    for number in range(2, ARRIVALS_PER_SENDER + 1):
+        _begin(resources, number)
+    assert _put(resources, f"blobs/{first.blob}/0", DATA[:CHUNK_BYTES]) == PutReply(()), "it moves"
+    _begin(resources, 50)
+    assert blobs.used_bytes() == ARRIVALS_PER_SENDER * CHUNK_BYTES
+    assert blobs.arrived_bytes(first.blob) == CHUNK_BYTES
+
+
+def test_many_senders_do_not_push_out_one() -> None:
+    resources, blobs = _resources()
+    honest, second = NodeId("m-honest"), NodeId("m-second")
+    mine = _begin(resources, 1, honest)
+    for number in range(2, 2 * MAX_ARRIVALS):
+        _begin(resources, number, NodeId(f"m{number // ARRIVALS_PER_SENDER}"))
+    assert blobs.used_bytes() == MAX_ARRIVALS * CHUNK_BYTES
+    assert blobs.arrived_bytes(mine.blob) == CHUNK_BYTES
+    # Nor does one who announces another's blob and lets it fall.
+    _put(resources, f"blobs/{mine.blob}/chunks", mine.encode(), second)
+    for number in range(1000, 1000 + ARRIVALS_PER_SENDER):
+        _begin(resources, number, second)
+    assert _put(resources, f"blobs/{mine.blob}/1", b"1", honest).receipt is not None
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-3, None), (-3, 2), (4, 2)])
+def test_what_is_no_range_is_not_found(start: int, stop: int | None) -> None:
+    resources, blobs = _resources()
+    blobs.put(DATA)
+    for path in (f"blobs/{CHUNKS.blob}", f"blobs/{CHUNKS.blob}/chunks", "log/0"):
+        assert resources.get(path, start, stop) is None
 
 
 def test_an_empty_blob_does_no_harm() -> None:

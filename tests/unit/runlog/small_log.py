@@ -70,6 +70,11 @@ def blob_id(*of: object) -> BlobId:
     return BlobId(digest(repr(of).encode()))
 
 
+def state_id(name: str) -> str:
+    """A state's hash by a short name."""
+    return name if len(name) == 64 else digest(name.encode())
+
+
 def genesis_of(recipe: Recipe, coordinator: Identity = COORDINATOR) -> Genesis:
     return Genesis(
         coordinator=coordinator.public,
@@ -110,8 +115,8 @@ def make_claim(view: RunView, node: Identity, /, **changes: Any) -> Claim:
         samples=STEPS * BATCH,
         tokens=STEPS * BATCH,
         data=(DataRange(start, STEPS * BATCH),),
-        local_before="before",
-        local_after="after",
+        local_before=blob_id("before"),
+        local_after=blob_id("after"),
         blob=blob_id("update", node.node, view.round, tuple(view.versions)),
         size_bytes=100,
         loss=1.0,
@@ -120,7 +125,7 @@ def make_claim(view: RunView, node: Identity, /, **changes: Any) -> Claim:
 
 
 def make_receipt(holder: Identity, blob: BlobId, /, **changes: Any) -> Signed:
-    receipt = Receipt(run=RUN, holder=holder.node, blob=blob)
+    receipt = Receipt(run=RUN, holder=holder.node, blob=blob, size_bytes=100)
     return sign(holder, msgspec.structs.replace(receipt, **changes))
 
 
@@ -130,7 +135,7 @@ def make_offer(view: RunView, node: Identity, holder: Identity = COORDINATOR, /,
 
 
 def make_attestation(view: RunView, node: Identity, at: int, state: str, /, **changes: Any) -> Signed:
-    word = Attestation(run=view.run, node=node.node, at=head_of(view, at), state=state)
+    word = Attestation(run=view.run, node=node.node, at=head_of(view, at), state=state_id(state))
     return sign(node, msgspec.structs.replace(word, **changes))
 
 

@@ -12,6 +12,7 @@ from shoal.runlog.chain import (
     read_link,
 )
 from shoal.runlog.entries import Head, Rewind, Stopped
+from shoal.wire.messages import MAX_FRAME_BYTES, Entries, encode
 from shoal.wire.signed import Signed
 
 from .small_log import COORDINATOR, NODES, OTHER_RUN, RUN, STRANGER, Clerk, whole_story
@@ -56,6 +57,15 @@ def test_oversized_and_garbage_entries_are_refused() -> None:
         read_link(bytes(MAX_ENTRY_BYTES + 1))
     with pytest.raises(BadEntry, match="cannot be read"):
         read_link(b"\xc1")
+
+
+def test_an_entry_that_nobody_could_read_is_not_made() -> None:
+    """Every entry fits a frame of the wire, and what is made can be read."""
+    link = make_link(COORDINATOR, RUN, HEAD, 3, 17, Stopped(reason="x" * (MAX_ENTRY_BYTES - 500)))
+    assert read_link(link.encoded) == link
+    assert len(encode(Entries(items=(link.encoded,)))) <= MAX_FRAME_BYTES
+    with pytest.raises(BadEntry, match="more than an entry may have"):
+        make_link(COORDINATOR, RUN, HEAD, 3, 17, Stopped(reason="x" * MAX_ENTRY_BYTES))
 
 
 def test_the_key_comes_from_genesis_only() -> None:

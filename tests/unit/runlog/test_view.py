@@ -23,13 +23,16 @@ from shoal.runlog.entries import (
     Snapshot,
     Stopped,
 )
+from shoal.runlog.statements import open_claim
 from shoal.runlog.view import KEPT_SNAPSHOTS, head_of
 from shoal.wire.signed import Signed, sign
 
 from .small_log import (
+    BATCH,
     COORDINATOR,
     NODES,
     OTHER_RUN,
+    STEPS,
     STRANGER,
     Clerk,
     accepted,
@@ -114,12 +117,16 @@ REFUSED: dict[str, tuple[str, Callable[[Clerk], Body]]] = {
         lambda c: _seal(c, accepted(c.view, A), accepted(c.view, A, sequence=7)),
     ),
     "seal without weight": (
-        "no weight",
+        "another weight than its own",
         lambda c: _seal(c, msgspec.structs.replace(accepted(c.view, A), weight=0)),
     ),
     "seal with negative weight": (
-        "no weight",
+        "another weight than its own",
         lambda c: _seal(c, msgspec.structs.replace(accepted(c.view, A), weight=-1)),
+    ),
+    "seal with more weight than samples": (
+        "another weight than its own",
+        lambda c: _seal(c, msgspec.structs.replace(accepted(c.view, A), weight=STEPS * BATCH + 1)),
     ),
     "seal that rejects a stranger": (
         "not a member",
@@ -153,20 +160,20 @@ REFUSED: dict[str, tuple[str, Callable[[Clerk], Body]]] = {
     "claim on another log": ("another log", lambda c: _claimed(c, head=Head(4, "0" * 64))),
     "claim on a future log": ("another log", lambda c: _claimed(c, head=Head(99, c.view.head.hash))),
     "claim on a negative head": ("another log", lambda c: _claimed(c, head=Head(-1, c.view.head.hash))),
-    "claim from an old base": ("from base", lambda c: _claimed(c, base=((0, -1), (1, 0)))),
-    "claim of fewer fragments": ("from base", lambda c: _claimed(c, base=((0, 0),))),
+    "claim from an old base": ("another base", lambda c: _claimed(c, base=((0, -1), (1, 0)))),
+    "claim of fewer fragments": ("another base", lambda c: _claimed(c, base=((0, 0),))),
     "claim of no steps": ("without work", lambda c: _claimed(c, steps=0)),
     "claim of no samples": ("without work", lambda c: _claimed(c, samples=0, data=())),
-    "claim of no bytes": ("without work", lambda c: _claimed(c, size_bytes=0)),
+    "claim of no bytes": ("of 0 bytes", lambda c: _claimed(c, size_bytes=0)),
     "claim of more samples than counters": ("counters", lambda c: _claimed(c, samples=7)),
     "claim of others' samples": ("not assigned", lambda c: _claimed(c, data=(DataRange(6, 6),))),
     "claim of others' samples first": (
-        "assigned",
+        "counts samples again",
         lambda c: _claimed(c, samples=12, data=(DataRange(6, 6), DataRange(0, 6))),
     ),
     "claim of samples nobody planned": (
-        "assigned",
-        lambda c: _claimed(c, samples=10**9 + 6, data=(DataRange(10**6, 10**9), DataRange(0, 6))),
+        "not assigned",
+        lambda c: _claimed(c, samples=10**9 + 6, data=(DataRange(0, 6), DataRange(10**6, 10**9))),
     ),
     "claim of the same samples twice": (
         "samples",
@@ -227,6 +234,25 @@ REFUSED: dict[str, tuple[str, Callable[[Clerk], Body]]] = {
     ),
     "rewind to what is no state": ("does not stand", lambda c: Rewind(to=1, reason="")),
     "rewind to the future": ("does not stand", lambda c: Rewind(to=99, reason="")),
+    "stop that rejects a stranger": (
+        "not a member",
+        lambda c: Stopped(reason="", rejected=(Rejected(node=D.node, sequence=0, reason=""),)),
+    ),
+    "stop that says too much": (
+        "too long",
+        lambda c: Stopped(reason="", rejected=(Rejected(node=A.node, sequence=0, reason="x" * 201),)),
+    ),
+    "seal that says too much": (
+        "too long",
+        lambda c: _seal(
+            c, accepted(c.view, A), rejected=(Rejected(node=B.node, sequence=0, reason="x" * 201),)
+        ),
+    ),
+    "member with a long name": (
+        "too long",
+        lambda c: Joined(node=D.node, public=D.public, name="x" * 201),
+    ),
+    "a long goodbye": ("too long", lambda c: Left(node=A.node, reason="x" * 201)),
 }
 
 
@@ -258,9 +284,25 @@ def test_after_the_stop_only_words_about_states_may_come() -> None:
     at = clerk.view.at
     clerk.attest(at, "last", A)
     clerk.snapshot(at, "last", A.node)
-    for body in (Stopped(reason="again"), Rewind(to=0, reason=""), Left(node=A.node, reason="")):
+    bodies = (Stopped(reason="again"), Left(node=A.node, reason=""), clerk.plan_body(A))
+    for body in bodies:
         with pytest.raises(BadEntry, match="after the run was stopped"):
             clerk.append(body)
+
+
+def test_a_bad_last_stretch_can_be_undone_after_the_stop() -> None:
+    clerk = whole_story()
+    kept = clerk.view.kept_states()[0].at
+    clerk.append(Rewind(to=kept, reason="the last state is no good"))
+    assert clerk.view.at == kept and clerk.view.stopped is not None
+    with pytest.raises(BadEntry, match="after the run was stopped"):
+        clerk.plan(A)
+
+
+def test_the_stop_settles_claims() -> None:
+    clerk = _planned()
+    clerk.append(Stopped(reason="enough", rejected=(Rejected(node=A.node, sequence=3, reason="late"),)))
+    assert clerk.view.members[A.node].last_sequence == 3 and clerk.view.plan is None
 
 
 def test_a_term_never_falls() -> None:
@@ -276,7 +318,7 @@ def test_a_claim_may_answer_an_earlier_plan_of_the_round() -> None:
     clerk = _planned()
     offer = make_offer(clerk.view, A)
     clerk.plan(B)
-    assert clerk.view.open_claim(offer.claim).node == A.node
+    assert open_claim(clerk.view, offer.claim).node == A.node
     assert clerk.view.planned.keys() == {A.node, B.node}
 
 
@@ -306,10 +348,10 @@ def test_rewind_undoes_the_path_and_makes_every_older_claim_stale() -> None:
     assert view.plan is None and not view.planned
     clerk.plan(A)
     with pytest.raises(BadEntry, match="not in this round's plan"):
-        view.open_claim(stale.claim)
+        open_claim(view, stale.claim)
     forged = make_claim(view, A, base=((0, 2), (1, 2)))
-    with pytest.raises(BadEntry, match="from base"):
-        view.open_claim(sign(A, forged))
+    with pytest.raises(BadEntry, match="another base"):
+        open_claim(view, sign(A, forged))
 
 
 def test_reading_the_path() -> None:
@@ -387,7 +429,7 @@ def test_deep_nesting_reads_the_same_on_every_stack() -> None:
         if depth:
             return judged(depth - 1)
         try:
-            return clerk.view.open_claim(signed).node
+            return open_claim(clerk.view, signed).node
         except BadEntry as error:
             return str(error)
 

@@ -18,7 +18,7 @@ STEADY = Link(latency_s=0.1, jitter_s=0.0, up_bytes_s=1000.0, down_bytes_s=1e9)
 
 class Echo:
     def get(self, path: str, start: int, stop: int | None) -> bytes | None:
-        return (path.encode() * 100)[start:stop] if path != "none" else None
+        return (path.encode() * 1000)[start:stop] if path != "none" else None
 
     def put(self, path: str, body: bytes, sender: NodeId) -> bytes:
         if path == "no":
@@ -63,14 +63,94 @@ def test_frames_arrive_in_order_after_latency_and_transfer() -> None:
 
     async def work() -> None:
         channel = await town.a.connect("b", B)
-        began = town.loop.time()
         for number in range(5):
             await channel.send(b"%d" % number * 100)
         await asyncio.sleep(0.2 + 0.1 - 0.001)
         assert town.received == []
         await asyncio.sleep(0.01)
+        assert [frame[:1] for frame in town.received] == [b"0"], "the line carries one after another"
+        await asyncio.sleep(0.4)
         assert [frame[:1] for frame in town.received] == [b"0", b"1", b"2", b"3", b"4"]
-        assert town.loop.time() - began < 0.4
+
+    town.run(work)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nothing_is_reordered_unless_the_network_reorders(seed: int) -> None:
+    """Empty frames take no time on the line: all would arrive at one moment."""
+    town = Town(seed)
+    sizes = [0, 0, 3, 0, 0, 1, 0, 0, 0, 2]
+
+    async def work() -> None:
+        channel = await town.a.connect("b", B)
+        for size in sizes:
+            await channel.send(b"x" * size)
+        await channel.close()
+        await asyncio.sleep(5)
+
+    town.run(work)
+    assert [len(frame) for frame in town.received[:-1]] == sizes and town.received[-1] == b"closed"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_goodbye_arrives_before_the_close_that_follows_it(seed: int) -> None:
+    town = Town(seed)
+    town.a.link = Link(latency_s=0.1, jitter_s=0.5, up_bytes_s=1000.0, down_bytes_s=1e9)
+
+    async def work() -> None:
+        channel = await town.a.connect("b", B)
+        await channel.send(b"a long goodbye " * 50)
+        await channel.close()
+        await asyncio.sleep(5)
+
+    town.run(work)
+    assert town.received == [b"a long goodbye " * 50, b"closed"]
+
+
+def test_transfers_share_a_line() -> None:
+    town = Town()
+    other = town.host("c", NodeId("c" * 40))
+
+    async def timed(host: SimHost, path: str, size: int) -> float:
+        began = town.loop.time()
+        assert len(await host.get(PEER, path, 0, size, timeout_s=60)) == size
+        return town.loop.time() - began
+
+    async def work() -> None:
+        alone = await timed(town.a, "path", 400)
+        assert alone == pytest.approx(0.4 + 0.4 + 0.2, abs=0.01), "there and back, the request, the answer"
+        took = sorted(await asyncio.gather(timed(town.a, "path", 400), timed(other, "path", 400)))
+        assert took == pytest.approx([1.0, 1.4], abs=0.01), "b's uplink carries one, then the other"
+        assert await timed(town.a, "path", 400) == pytest.approx(alone, abs=0.01), "and is free again"
+
+    town.run(work)
+
+
+def test_a_busy_receiver_does_not_hold_up_its_senders_others() -> None:
+    town = Town()
+    slow = town.host("slow", A)
+    slow.link = Link(latency_s=0.1, jitter_s=0.0, up_bytes_s=1e9, down_bytes_s=10.0)
+    town.b.link = Link(latency_s=0.1, jitter_s=0.0, up_bytes_s=1e6, down_bytes_s=1e9)
+
+    async def work() -> None:
+        waits = asyncio.ensure_future(slow.get(PEER, "path", 0, 400, timeout_s=60))
+        await asyncio.sleep(0.5)
+        began = town.loop.time()
+        await town.a.get(PEER, "path", 0, 400, timeout_s=60)
+        assert town.loop.time() - began < 1 and not waits.done()
+        assert len(await waits) == 400
+
+    town.run(work)
+
+
+def test_a_transfer_that_takes_longer_than_its_timeout_fails() -> None:
+    town = Town()
+
+    async def work() -> None:
+        began = town.loop.time()
+        with pytest.raises(ChannelClosed, match="timed out"):
+            await town.a.put(PEER, "yes", b"x" * 5000, timeout_s=2)
+        assert town.loop.time() - began == pytest.approx(2, abs=0.01)
 
     town.run(work)
 

@@ -109,6 +109,77 @@ def test_yaml_that_breaks_the_reader_is_answered_too(text: str) -> None:
         parse_recipe(text, environment={})
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["a: !!bool maybe", "a: !!timestamp now", "a: !!int ''", "a: " + "9" * 5000, "a: !!float x"],
+)
+def test_a_tag_that_does_not_fit_its_value_is_answered_too(text: str) -> None:
+    with pytest.raises(ShoalError, match=r"SH-RECIPE-01.*recipe has a value|SH-RECIPE-02"):
+        parse_recipe(text, environment={})
+
+
+def test_what_the_log_could_not_hold_is_refused_wherever_it_stands() -> None:
+    odd = {
+        "inner.eps": "inner.eps: .inf",
+        "inner.clip": "inner.clip: .nan",
+        "name": "name: 2026-01-02",
+        "data.validation_fraction": "data.validation_fraction: !!binary aGk=",
+        "model.config.deep": r'model.config.deep: "\ud800"',
+    }
+    for path, line in odd.items():
+        error = _refused(_with(path, yaml.safe_load(line.split(": ", 1)[1])))
+        assert error.code == "SH-RECIPE-02" and f"{path}: found" in error.cause and "allowed" in error.cause
+
+
+@pytest.mark.parametrize("text", ["a: &a [*a]", "a: " + "{b: " * 40 + "1" + "}" * 40], ids=["loop", "deep"])
+def test_nesting_is_bounded(text: str) -> None:
+    with pytest.raises(ShoalError, match=r"SH-RECIPE-02.*nested"):
+        parse_recipe(text, environment={})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("inner.lrr", 1, "inner.lrr: unknown field (did you mean 'lr'?)"),
+        ("model.wobble", 1, "model.wobble: unknown field; allowed: kind, width, layers"),
+        ("data", {"source": "/nope"}, "data.source: found '/nope'; allowed: stdlib, text, jsonl"),
+        ("data", {}, "data.source: missing; allowed: stdlib, text"),
+        ("data", {"source": "text"}, "data.path: missing"),
+        ("data", {"source": "text", "path": 5}, "data.path: found 5"),
+        (
+            "data",
+            {"source": "stdlib", "tokenizer": {"kind": "bpe", "vocab_size": 1}},
+            "data.tokenizer.vocab_size: found 1; allowed: greater than or equal to 257",
+        ),
+        (
+            "data",
+            {"source": "stdlib", "tokenizer": {"kind": "x"}},
+            "data.tokenizer.kind: found 'x'; allowed: byte",
+        ),
+        ("model", {"kind": "gpt", "width": 7}, "model: width 7 is not an even multiple"),
+        ("model.kind", ["mlp"], "model.kind: found ['mlp']; allowed: gpt"),
+        ("model", {"kind": "mlp", "mlp": 5, "width": 0}, "model.width: found 0"),
+        ("inner.kind", "adam", "inner.kind: found 'adam'; allowed: sgd, adamw, muon, own"),
+        ("inner.betas", [0.9, 2], "inner.betas.1: found 2; allowed: less than 1"),
+        ("strategy.codec.blok", 1, "strategy.codec.blok: int8 has no such parameter; allowed: block"),
+        ("strategy.seal.kind", "never", "strategy.seal.kind: found 'never'; allowed: all-or-deadline"),
+        ("strategy.outer.lr", True, "strategy.outer.lr: found True; allowed: a plain value, a finite number"),
+        ("strategy.seal.deadline_s", 1e300, "strategy.seal: deadline_s must be above 0 and at most"),
+    ],
+)
+def test_a_path_in_an_answer_is_a_path_in_the_file(path: str, value: Any, says: str) -> None:
+    error = _refused(_with(path, value))
+    assert error.code == "SH-RECIPE-02" and f"recipe: {says}" in error.cause
+
+
+def test_a_log_cannot_smuggle_in_what_yaml_may_not_say() -> None:
+    text = _parse(GOOD).model_dump_json().replace('"lr":1.0', '"lr":Infinity')
+    with pytest.raises(ShoalError, match=r"SH-RECIPE-02.*strategy\.outer\.lr"):
+        recipe_in_log(text)
+    with pytest.raises(ShoalError, match="SH-RECIPE-01"):
+        recipe_in_log("[" * 100_000)
+
+
 def test_the_line_of_a_mistake_is_named() -> None:
     with pytest.raises(ShoalError, match="line 3"):
         parse_recipe("name: x\nseed: 1\nmodel: a: b\n", environment={})

@@ -5,7 +5,7 @@ from shoal.wire.identity import Identity
 from shoal.wire.signed import Signed, digest, open_signed, parse, sign
 
 ONE, TWO = Identity(b"1" * 32), Identity(b"2" * 32)
-RECEIPT = Receipt(run="r", holder=ONE.node, blob="b" * 64)  # type: ignore[arg-type]
+RECEIPT = Receipt(run="r", holder=ONE.node, blob="b" * 64, size_bytes=1)  # type: ignore[arg-type]
 
 
 def test_a_statement_opens_for_its_signer_only() -> None:

@@ -40,11 +40,16 @@ class Desk:
     # --- looking -----------------------------------------------------------------------------------------
 
     def find(self, name: str) -> tuple[RunId, Run]:
-        """The run with this id, or whose id alone begins so. Raises SH-API-02."""
+        """The run with this id, or whose id alone begins so. Raises SH-API-02, or why the run is not served."""
         runs = self.service.runs
         found = [run for run in sorted(runs) if run == name]
         if not found and len(name) >= MIN_PREFIX:
             found = [run for run in sorted(runs) if run.startswith(name)]
+        broken = [
+            run for run in sorted(self.service.broken) if len(name) >= MIN_PREFIX and run.startswith(name)
+        ]
+        if not found and len(broken) == 1:
+            raise self.service.broken[broken[0]]
         if len(found) != 1:
             what = f"{len(found)} runs begin with" if found else "this coordinator has no run"
             raise ShoalError("SH-API-02", f"{what} {name[:64]!r}", "see which there are: shoal run list")

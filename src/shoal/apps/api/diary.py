@@ -10,6 +10,7 @@ import logging
 from collections import deque
 from dataclasses import dataclass, field
 
+from shoal.apps.printable import printable
 from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.seats import Seats
 from shoal.coordinator.service import CoordinatorService, Run
@@ -177,12 +178,10 @@ class FieldFormatter(logging.Formatter):
         given = [(key, value) for key, value in vars(record).items() if key not in _STANDARD]
         head = f"{self.formatTime(record)} {record.levelname.lower()} {record.getMessage()}"
         line = " ".join([head, *(f"{key}={_shown(value)}" for key, value in given)])
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
-
-
-def printable(text: str, limit: int = 200) -> str:
-    """A stranger's words fit for a terminal: no control characters, not too many."""
-    return "".join(c if c.isprintable() else " " for c in text[:limit])
+        if not record.exc_info:
+            return line
+        trace = self.formatException(record.exc_info).splitlines()
+        return "\n".join([line, *(printable(part, limit=1000) for part in trace)])
 
 
 def _shown(value: object) -> str:

@@ -1,7 +1,7 @@
 """The HTTP server inside somebody else's event loop.
 
 In flow an app and a bound socket; out flow answers until `should_exit`. Invariant: signals stay with the
-process that owns the loop, and a port that cannot be had is an error with a code before anything starts.
+process that owns the loop.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import uvicorn
 from fastapi import FastAPI
 
-from shoal.worlds.real.addresses import cannot_listen, join_address
+from shoal.worlds.real.addresses import join_address
 
 GRACE_S = 2
 
@@ -37,21 +37,6 @@ class ApiServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
-
-
-def open_port(host: str, port: int) -> socket.socket:
-    """A bound socket (0: any free port). Raises SH-SERVE-01 or SH-SERVE-02."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        # Listening here already, so that two who bind at once cannot both go on.
-        sock.listen(128)
-    except OSError as error:
-        sock.close()
-        raise cannot_listen(host, port, error) from error
-    return sock
 
 
 def address_of(sock: socket.socket) -> str:

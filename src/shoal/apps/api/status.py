@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from shoal.apps.api.diary import Diary, printable
+from shoal.apps.api.diary import Diary
 from shoal.apps.api.models import (
     Attested,
     NodeState,
@@ -21,6 +21,7 @@ from shoal.apps.api.models import (
     RunSummary,
     SnapshotInfo,
 )
+from shoal.apps.printable import printable
 from shoal.coordinator.machine import CoordinatorMachine
 from shoal.coordinator.seats import Seat
 from shoal.runlog.view import Member, RunView, Step

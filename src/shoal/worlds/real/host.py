@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
@@ -20,7 +21,7 @@ from shoal.base.ids import NodeId
 from shoal.wire.identity import Identity
 from shoal.worlds.real import failpoints
 from shoal.worlds.real.addresses import join_address, reachable_host
-from shoal.worlds.real.channels import ChannelLimits, ChannelServer, connect
+from shoal.worlds.real.channels import ChannelLimits, ChannelServer, SocketChannel, connect
 from shoal.worlds.real.limits import Limits, Throttle
 from shoal.worlds.real.meter import Meter
 from shoal.worlds.real.peer_server import PeerServer
@@ -78,6 +79,7 @@ class RealHost:
         self._throttle = Throttle(limits or Limits(), disk, self._clock.wall_ms)
         self._peers = PeerClient(identity, self._throttle, self.meter)
         self._workers = ThreadPoolExecutor(threads, thread_name_prefix="shoal-work")
+        self._channels: weakref.WeakSet[SocketChannel] = weakref.WeakSet()
         self._channel_servers: list[ChannelServer] = []
         self._peer_servers: list[PeerServer] = []
 
@@ -100,13 +102,15 @@ class RealHost:
         return await asyncio.get_running_loop().run_in_executor(self._workers, job)
 
     async def connect(self, address: str, node: NodeId) -> Channel:
-        return await connect(address, node, self.meter, self._channel_limits)
+        channel = await connect(address, node, self.meter, self._channel_limits, self._throttle)
+        self._channels.add(channel)
+        return channel
 
     async def listen(self, serve: Callable[[Channel], Awaitable[None]]) -> str:
         """As in `Host`; "" if this host has no control port. Raises SH-SERVE-01 or SH-SERVE-02."""
         if self._control_port is None:
             return ""
-        server = ChannelServer(self.identity, serve, self.meter, self._channel_limits)
+        server = ChannelServer(self.identity, serve, self.meter, self._channel_limits, self._throttle)
         port = await server.start(self._bind, self._control_port)
         self._channel_servers.append(server)
         return join_address(reachable_host(self._bind, self._advertise), port)
@@ -137,6 +141,8 @@ class RealHost:
         await asyncio.to_thread(self._throttle.close)
         self._peers.close()
         async with asyncio.TaskGroup() as group:
+            for channel in list(self._channels):
+                group.create_task(channel.close(), name="close a channel")
             for channels in self._channel_servers:
                 group.create_task(channels.close(), name="close-channels")
             for peers in self._peer_servers:

@@ -76,15 +76,16 @@ class MonthlyCap:
     def take(self, size_bytes: int) -> None:
         """Count `size_bytes`. Raises `ShoalError` SH-JOIN-10, and counts nothing, if the cap has no room."""
         with self._lock:
-            month = self._this_month()
-            if month != self._month:
-                self._month, self._used, self._leased = month, 0, 0
+            self._begin_month()
             if self._used + size_bytes > self._cap:
                 raise self._spent(size_bytes)
-            self._used += size_bytes
-            if self._used > self._leased:
-                self._leased = min(self._used + self._portion, self._cap)
-                self._keep(self._leased)
+            self._add(size_bytes)
+
+    def count(self, size_bytes: int) -> None:
+        """Count what has been moved already, room or not."""
+        with self._lock:
+            self._begin_month()
+            self._add(size_bytes)
 
     def refund(self, size_bytes: int) -> None:
         """Take back what was counted but not moved."""
@@ -101,6 +102,17 @@ class MonthlyCap:
             if self._leased != self._used:
                 self._leased = self._used
                 self._keep(self._used)
+
+    def _begin_month(self) -> None:
+        month = self._this_month()
+        if month != self._month:
+            self._month, self._used, self._leased = month, 0, 0
+
+    def _add(self, size_bytes: int) -> None:
+        self._used += size_bytes
+        if self._used > self._leased:
+            self._leased = max(self._used, min(self._used + self._portion, self._cap))
+            self._keep(self._leased)
 
     def _spent(self, size_bytes: int) -> ShoalError:
         return ShoalError(
@@ -131,7 +143,7 @@ class MonthlyCap:
 
 
 class Throttle:
-    """All limits of one process, as the bulk threads meet them."""
+    """All limits of one process. Bulk is held to rates and month; control, which is small, to the month alone."""
 
     def __init__(self, limits: Limits, disk: Disk, wall_ms: Callable[[], int]) -> None:
         self._up = Bucket(limits.max_up_bytes_s) if limits.max_up_bytes_s else None
@@ -140,6 +152,7 @@ class Throttle:
             MonthlyCap(disk, limits.month_bytes, wall_ms) if limits.month_bytes is not None else None
         )
         self._closed = threading.Event()
+        self.counts_months = self._month is not None
         self.up_piece_bytes = self._up.piece_bytes if self._up else None
         self.down_piece_bytes = self._down.piece_bytes if self._down else None
 
@@ -147,6 +160,11 @@ class Throttle:
         """Charge a transfer, either way, to the month before it starts. Raises SH-JOIN-10."""
         if self._month:
             self._month.take(size_bytes)
+
+    def count(self, size_bytes: int) -> None:
+        """Charge to the month what came unasked, whether or not there was room for it."""
+        if self._month:
+            self._month.count(size_bytes)
 
     def refund(self, size_bytes: int) -> None:
         """Take back what was charged but not moved."""

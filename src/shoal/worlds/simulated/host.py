@@ -18,7 +18,7 @@ from shoal.worlds.simulated.loop import Owner, SimLoop
 from shoal.worlds.simulated.network import HostDied, Link, SimNetwork
 
 T = TypeVar("T")
-SLOW_JOBS = 0.25
+SLOW_JOBS = 0.15
 
 
 class SimClock:

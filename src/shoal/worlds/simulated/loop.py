@@ -2,7 +2,7 @@
 
 In flow coroutines, each belonging to one incarnation of one host; out flows one fingerprint a seed. Invariant:
 the order of everything is a function of the seed: timers tie-break by the seed, hosts interleave by the seed,
-and tasks hash by creation order, so that sets of them iterate alike in every process.
+and tasks hash by the order of their use, so that sets of them iterate alike in every process.
 """
 
 from __future__ import annotations
@@ -32,15 +32,14 @@ class SimError(RuntimeError):
 
 
 class _Ordered:
-    """Hash by creation order."""
+    """Hash by the order in which things are first hashed, which is the same in every process."""
 
     _next_id = itertools.count(1)
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self._order = next(_Ordered._next_id)
-        super().__init__(*args, **kwargs)
+    _order = 0
 
     def __hash__(self) -> int:
+        if not self._order:
+            self._order = next(_Ordered._next_id)
         return self._order
 
 

@@ -1,7 +1,8 @@
 """A flow-level network between simulated hosts, with everything that goes wrong on real ones.
 
 In flow frames and requests; out flow the same, later, twice, out of order or never. Invariant: what happens is
-drawn from the world's random stream alone, and a message in flight belongs to the world, not to its sender.
+drawn from the world's random stream alone, a message in flight belongs to the world, not to its sender, and no
+line carries more bytes than its rate allows, however many transfers share it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from shoal.worlds.simulated.loop import SimLoop, call_later
 
 if TYPE_CHECKING:
     from shoal.worlds.simulated.host import SimHost
+
+
+GAP_S = 2e-6
+"""Between two frames in order: two ticks of the clock, so that rounding cannot make them one moment."""
 
 
 @dataclass(slots=True)
@@ -61,8 +66,9 @@ class SimChannel:
         if self._closed:
             raise ChannelClosed("closed")
         self._network.tap(self._here.name, self._there.name, frame)
-        for arrival in self._network.arrivals(self._here, self._there, len(frame), self._last_arrival):
-            self._last_arrival = max(self._last_arrival, arrival)
+        arrivals = self._network.arrivals(self._here, self._there, len(frame), self._last_arrival)
+        self._last_arrival = max([self._last_arrival, *arrivals[:1]])  # A second copy holds nothing up.
+        for arrival in arrivals:
             call_later(
                 self._network.loop, arrival - self._network.loop.time(), lambda: self.other.take(frame)
             )
@@ -76,10 +82,15 @@ class SimChannel:
             raise ChannelClosed("the other side is gone")
         return frame
 
+    def admit(self) -> None:
+        """Simulated strangers send no frames that would need a limit."""
+
     async def close(self) -> None:
+        """Close this end now; the other end hears of it after everything that was sent before."""
         self.shut()
-        delay = self._network.delay(self._here, self._there, 0)
-        call_later(self._network.loop, delay, self.other.shut)
+        now = self._network.loop.time()
+        arrival = now + self._network.delay(self._here, self._there, 0)
+        call_later(self._network.loop, max(arrival, self._last_arrival + GAP_S) - now, self.other.shut)
 
     def take(self, frame: bytes) -> None:
         if not self._closed:
@@ -103,14 +114,26 @@ class SimNetwork:
         """Sees every control frame as it is sent; for checkers."""
         self.sent_bytes = 0
         self._channels: list[tuple[SimChannel, SimChannel]] = []
+        self._line_free_at: dict[tuple[str, str], float] = {}
+        """When each host's line, "up" or "down", has carried everything booked on it."""
         self._rng = loop.rng
 
     def delay(self, sender: SimHost, receiver: SimHost, size: int) -> float:
-        """Seconds one message of this size takes now."""
+        """Seconds one message of this size takes now, behind what its lines carry already."""
         jitter = self._rng.random() * (sender.link.jitter_s + receiver.link.jitter_s)
-        transfer = size / min(sender.link.up_bytes_s, receiver.link.down_bytes_s)
         clog = self.faults.clogged.get(sender.name, 0.0) + self.faults.clogged.get(receiver.name, 0.0)
-        return sender.link.latency_s + receiver.link.latency_s + jitter + transfer + clog
+        up = self._book((sender.name, "up"), size / sender.link.up_bytes_s)
+        down = self._book((receiver.name, "down"), size / receiver.link.down_bytes_s)
+        return sender.link.latency_s + receiver.link.latency_s + jitter + max(up, down) + clog
+
+    def _book(self, line: tuple[str, str], seconds: float) -> float:
+        """Queue so many seconds of sending on a line; how long until they are over. The two lines of a transfer
+        queue on their own: a busy receiver does not hold up what its sender has for others."""
+        now = self.loop.time()
+        over = max(now, self._line_free_at.get(line, 0.0)) + seconds
+        if seconds:
+            self._line_free_at[line] = over
+        return over - now
 
     def arrivals(self, sender: SimHost, receiver: SimHost, size: int, after: float) -> list[float]:
         """When a frame arrives: never, once or twice; in order unless the network reorders."""
@@ -120,7 +143,7 @@ class SimNetwork:
             return []
         arrival = self.loop.time() + self.delay(sender, receiver, size)
         if rng.random() >= faults.reorder:
-            arrival = max(arrival, after)
+            arrival = max(arrival, after + GAP_S)
         if rng.random() < faults.duplicate:
             return [arrival, arrival + rng.random()]
         return [arrival]
@@ -148,6 +171,8 @@ class SimNetwork:
                     end._closed = True
                     call_later(self.loop, self.delay(host, end._there, 0), end.other.shut)
         self._channels = [pair for pair in self._channels if not (pair[0]._closed or pair[1]._closed)]
+        for direction in ("up", "down"):
+            self._line_free_at.pop((host.name, direction), None)
 
     # --- ranges ------------------------------------------------------------------------------------------
 
@@ -196,7 +221,7 @@ class SimNetwork:
         return there
 
     async def _travel(self, sender: SimHost, receiver: SimHost | None, size: int, timeout_s: float) -> None:
-        """Wait out one direction of a request; a cut or a lost message costs the whole timeout."""
+        """Wait out one direction of a request; a cut, a lost message or a line too busy costs the timeout."""
         if receiver is None:
             await asyncio.sleep(0.05)
             return
@@ -204,7 +229,10 @@ class SimNetwork:
         if lost:
             await asyncio.sleep(min(timeout_s, 5.0))
             raise ChannelClosed("timed out")
-        await asyncio.sleep(self.delay(sender, receiver, size))
+        delay = self.delay(sender, receiver, size)
+        await asyncio.sleep(min(delay, timeout_s))
+        if delay > timeout_s:
+            raise ChannelClosed("timed out")
 
 
 class HostDied(BaseException):

@@ -3,7 +3,9 @@
 In flow entries as they become durable and control frames as they are sent; out flows nothing, or `Foul`.
 Invariants checked on every event: the log only grows and holds; one seal a round; no claim counted twice, no
 sample trained twice in claims that count; everyone who attests a position attests the same state; a claim's
-bytes never change; an acknowledged claim is settled by a seal; acknowledged entries survive every crash.
+bytes never change; an acknowledged claim is settled by a seal or by the end; nobody's claim counts samples that
+were not assigned to it; acknowledged entries survive every crash. Liars' words prove nothing, but what is made of
+them is judged like everything else.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId
 from shoal.runlog.chain import read_link
-from shoal.runlog.entries import Attestation, Claim, Seal
+from shoal.runlog.entries import Attestation, Claim, Plan, Rejected, Seal, Stopped
 from shoal.runlog.view import RunView
 from shoal.wire.messages import Attest, ClaimAck, Offer, decode
 from shoal.wire.signed import parse
@@ -25,6 +27,10 @@ class Referee:
     def __init__(self, nodes: dict[str, NodeId]) -> None:
         self.nodes = nodes
         """Who lives at each host now."""
+        self.liars: set[str] = set()
+        """Hosts whose words are not to be believed."""
+        self.honest_rounds = 0
+        """Seals with at least one honest update."""
         self.view = RunView()
         self.entries: list[bytes] = []
         self.rounds_sealed: dict[int, int] = {}
@@ -33,6 +39,16 @@ class Referee:
         self.acknowledged: set[tuple[NodeId, int]] = set()
         self.settled: dict[tuple[NodeId, int], int] = {}
         self.samples: list[tuple[int, int]] = []
+        self._lying: set[NodeId] = set()
+        self._assigned: dict[NodeId, list[tuple[int, int]]] = {}
+        """Samples each node was ever given, neighbouring stretches joined."""
+
+    def watch(self, host: str, node: NodeId, *, lies: bool) -> None:
+        """Somebody lives at a host from now on."""
+        self.nodes[host] = node
+        if lies:
+            self.liars.add(host)
+            self._lying.add(node)
 
     # --- the coordinator's log -----------------------------------------------------------------------------
 
@@ -47,8 +63,21 @@ class Referee:
         link = read_link(encoded)
         self.view.apply(link)
         self.entries.append(encoded)
-        if isinstance(link.entry.body, Seal):
-            self._sealed(link.entry.body, position)
+        match link.entry.body:
+            case Plan():
+                self._planned(link.entry.body)
+            case Seal():
+                self._sealed(link.entry.body, position)
+            case Stopped():
+                self._rejected(link.entry.body.rejected, position)
+
+    def _planned(self, plan: Plan) -> None:
+        for item in plan.members:
+            start, stop = item.data.start, item.data.start + item.data.count
+            given = self._assigned.setdefault(item.node, [])
+            if given and given[-1][1] == start:
+                start = given.pop()[0]
+            given.append((start, stop))
 
     def _sealed(self, seal: Seal, position: int) -> None:
         if seal.round in self.rounds_sealed:
@@ -58,7 +87,12 @@ class Referee:
             claim = update.claim
             self._settle(claim.node, claim.sequence, position)
             self._count_samples(claim)
-        for rejection in seal.rejected:
+        self._rejected(seal.rejected, position)
+        authors = {update.claim.node for update in self.view.path[-1].updates}
+        self.honest_rounds += bool(authors - self._lying)
+
+    def _rejected(self, rejected: tuple[Rejected, ...], position: int) -> None:
+        for rejection in rejected:
             self._settle(rejection.node, rejection.sequence, position)
 
     def _settle(self, node: NodeId, sequence: int, position: int) -> None:
@@ -71,6 +105,9 @@ class Referee:
     def _count_samples(self, claim: Claim) -> None:
         for part in claim.data:
             start, stop = part.start, part.start + part.count
+            given = self._assigned.get(claim.node, [])
+            if not any(first <= start < stop <= last for first, last in given):
+                raise Foul(f"{claim.node[:8]} counts samples [{start}, {stop}), which were not its own")
             if any(start < other_stop and other_start < stop for other_start, other_stop in self.samples):
                 raise Foul(f"samples [{start}, {stop}) were trained twice")
             self.samples.append((start, stop))
@@ -94,12 +131,13 @@ class Referee:
             message = decode(frame)
         except ShoalError:
             raise Foul(f"{sender} sent a frame that cannot be read") from None
+        lies = sender in self.liars
         match message:
             case ClaimAck() if message.kept:
                 self._acknowledge(receiver, message.sequence)
             case Offer():
-                self._offered(message)
-            case Attest():
+                self._offered(message, lies)
+            case Attest() if not lies:
                 self._attested(message)
 
     def _acknowledge(self, receiver: str, sequence: int) -> None:
@@ -108,12 +146,12 @@ class Referee:
             raise Foul(f"claim {sequence} of {receiver} was acknowledged, but never made")
         self.acknowledged.add((node, sequence))
 
-    def _offered(self, offer: Offer) -> None:
+    def _offered(self, offer: Offer, lies: bool) -> None:
         claim = parse(offer.claim.payload, Claim)
         if claim is None:
             raise Foul("an offer without a claim")
         known = self.claims.setdefault((claim.node, claim.sequence), offer.claim.payload)
-        if known != offer.claim.payload:
+        if known != offer.claim.payload and not lies:
             raise Foul(f"claim {claim.sequence} of {claim.node[:8]} was made anew with other bytes")
 
     def _attested(self, message: Attest) -> None:

@@ -10,10 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.strategy.recipe import Recipe, recipe_from
+from shoal.worlds.simulated.liars import LIARS
 from shoal.worlds.simulated.network import Link
 
 TORCH_EVERY = 50
 """One seed in so many trains a small torch model instead of the toy."""
+BIG_EVERY = 40
+"""One seed in so many has a toy whose updates and states are blobs of several chunks."""
+BIG_SIZE = 300_000
+LIAR_CHANCE = 0.15
+END_CHANCE = 0.25
+KINDS = ("crash", "hang", "cut", "clog", "coordinator", "leave", "late", "wipe", "pause", "rewind")
+ENDS = ("rounds", "tokens", "seconds", "stop")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,42 +51,65 @@ class Scenario:
     reorder: float
     corrupt: float
     trouble_every_s: float
-    """Mean time between troubles (crash, hang, cut, clog)."""
+    """Mean time between troubles, each one of `troubles`."""
     point_chance: float
     """Chance to die at a named point, while there is chaos."""
     troubles: tuple[str, ...]
+    ends: str
+    """What ends the run, one of `ENDS`; "" for a run that goes on."""
+    stop_at_s: float
+    """When the operator stops it, if that is its end."""
+    liars: tuple[tuple[str, str], ...]
+    """(node, kind of lie), fewer than a third of the nodes."""
 
 
 def draw_scenario(seed: int) -> Scenario:
     rng = random.Random(f"scenario/{seed}")  # noqa: S311
-    count = rng.choice([2, 3, 3, 4, 4, 5, 6])
-    torch_model = seed % TORCH_EVERY == 0
-    kinds = ["crash", "hang", "cut", "clog", "coordinator", "leave", "late", "wipe"]
+    big, torch_model = seed % BIG_EVERY == 7, seed % TORCH_EVERY == 0
+    lies = rng.random() < LIAR_CHANCE and not big
+    count = rng.choice([4, 4, 4, 5, 7]) if lies else rng.choice([1, 2, 3, 3, 4, 4, 5, 6])
+    names = [f"n{i}" for i in range(count)]
+    ends = rng.choice(ENDS) if big or rng.random() < END_CHANCE else ""
+    chaos_s = rng.uniform(3, 10)
     return Scenario(
         seed=seed,
         torch=torch_model,
-        recipe=_draw_recipe(rng, seed, torch_model),
-        coordinator=_draw_machine(rng, "coordinator", inbound=True),
-        nodes=tuple(_draw_machine(rng, f"n{i}", inbound=rng.random() < 0.7) for i in range(count)),
-        size=rng.choice([12, 40, 300]),
+        recipe=_draw_recipe(rng, seed, count, ends, torch_model, big),
+        coordinator=_draw_machine(rng, "coordinator", inbound=True, big=big),
+        nodes=tuple(_draw_machine(rng, name, inbound=rng.random() < 0.7, big=big) for name in names),
+        size=BIG_SIZE if big else rng.choice([12, 40, 300]),
         step_s=rng.choice([0.05, 0.1, 0.3]),
-        chaos_s=rng.uniform(4, 15),
+        chaos_s=chaos_s,
         loss=rng.choice([0, 0, 0.01, 0.05, 0.15]),
         duplicate=rng.choice([0, 0, 0.05, 0.2]),
         reorder=rng.choice([0, 0, 0.1, 0.5]),
         corrupt=rng.choice([0, 0, 0, 0.1]),
         trouble_every_s=rng.choice([0.7, 1.5, 3.0, 100.0]),
         point_chance=rng.choice([0, 0, 0.001, 0.005]),
-        troubles=tuple(sorted(rng.sample(kinds, rng.randint(1, len(kinds))))),
+        troubles=_draw_troubles(rng, ends),
+        ends=ends,
+        stop_at_s=rng.uniform(1, chaos_s),
+        liars=_draw_liars(rng, names) if lies else (),
     )
 
 
-def _draw_machine(rng: random.Random, name: str, *, inbound: bool) -> Machine:
+def _draw_troubles(rng: random.Random, ends: str) -> tuple[str, ...]:
+    """Some of the kinds. Nobody new is let into a run that is over, so there no machine burns down for good."""
+    kinds = [kind for kind in KINDS if kind != "wipe" or not ends]
+    return tuple(sorted(rng.sample(kinds, rng.randint(1, len(kinds)))))
+
+
+def _draw_liars(rng: random.Random, names: list[str]) -> tuple[tuple[str, str], ...]:
+    chosen = rng.sample(names, rng.randint(1, (len(names) - 1) // 3))
+    return tuple((name, rng.choice(sorted(LIARS))) for name in sorted(chosen))
+
+
+def _draw_machine(rng: random.Random, name: str, *, inbound: bool, big: bool) -> Machine:
     link = Link(
         latency_s=rng.choice([0.001, 0.01, 0.04, 0.12]),
         jitter_s=rng.choice([0, 0.005, 0.05]),
-        up_bytes_s=rng.choice([1e5, 1e6, 1e8]),
-        down_bytes_s=rng.choice([1e6, 1e8]),
+        up_bytes_s=rng.choice([3e6, 1e8] if big else [1e5, 1e6, 1e8]),
+        down_bytes_s=rng.choice([3e6, 1e8] if big else [1e6, 1e8]),
     )
     return Machine(
         name=name,
@@ -90,12 +121,26 @@ def _draw_machine(rng: random.Random, name: str, *, inbound: bool) -> Machine:
     )
 
 
-def _draw_recipe(rng: random.Random, seed: int, torch_model: bool) -> Recipe:
+def _draw_budget(rng: random.Random, ends: str, big: bool) -> dict[str, Any]:
+    match ends:
+        case "rounds":
+            return {"rounds": rng.randint(1, 2 if big else 5)}
+        case "tokens":
+            return {"tokens": 1 if big else rng.choice([1, 20, 60])}
+        case "seconds":
+            return {"seconds": rng.uniform(1, 3 if big else 8)}
+    return {"rounds": 1000}
+
+
+def _draw_recipe(
+    rng: random.Random, seed: int, nodes: int, ends: str, torch_model: bool, big: bool
+) -> Recipe:
     overlap = rng.random() < 0.3
     heartbeat_s = rng.choice([1.0, 1.0, 2.0])
     codec: dict[str, Any] = rng.choice(
         [{"kind": "none"}, {"kind": "fp16"}, {"kind": "int8"}, {"kind": "int8", "error_feedback": True}]
     )
+    codec = {"kind": "none"} if big else codec
     values: dict[str, Any] = {
         "name": f"seed {seed}",
         "seed": seed,
@@ -113,15 +158,15 @@ def _draw_recipe(rng: random.Random, seed: int, torch_model: bool) -> Recipe:
             "seal": {"kind": "all-or-deadline", "deadline_s": rng.choice([4.0, 10.0])},
             "merge": {"kind": "mix", "alpha": rng.choice([0.5, 1.0])} if overlap else {"kind": "replace"},
         },
-        "budget": {"rounds": 1000},
+        "budget": _draw_budget(rng, ends, big),
         "membership": {
-            "min_nodes": rng.choice([1, 2]),
+            "min_nodes": min(nodes, rng.choice([1, 2])),
             "heartbeat_s": heartbeat_s,
             "lease_s": rng.choice([4.0, 6.0]),
             "reconnect_s": rng.choice([0.5, 2.0]),
         },
         "storage": {
-            "receipts": rng.choice([1, 1, 1, 2]),
+            "receipts": rng.choice([1, 1, 2]),
             "snapshot_every": rng.choice([1, 2, 4]),
             "keep_bytes": rng.choice([0, 0, 10**9]),
             "archive": rng.random() < 0.3,

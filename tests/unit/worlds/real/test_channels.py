@@ -17,6 +17,7 @@ from shoal.worlds.real.addresses import split_address
 from shoal.worlds.real.channels import ChannelLimits
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.host import RealHost
+from shoal.worlds.real.limits import Limits
 from shoal.worlds.real.loop import run
 from shoal.worlds.real.tls import client_context
 
@@ -26,6 +27,7 @@ SMALL = ChannelLimits(frame_bytes=1000)
 
 
 async def echo(channel: Channel) -> None:
+    channel.admit()
     while True:
         await channel.send(await channel.recv())
 
@@ -244,6 +246,145 @@ def test_a_failing_handler_and_too_many_channels(tmp_path: Path) -> None:
             assert await third.recv() == b"echo"
 
     run(main())
+
+
+def test_one_address_holds_few_channels(tmp_path: Path) -> None:
+    async def main() -> None:
+        limits = ChannelLimits(channels_per_remote=2)
+        async with (
+            listening(tmp_path / "s", bind="0.0.0.0", advertise="127.0.0.1", channel_limits=limits) as (
+                server,
+                address,
+            ),
+            client(tmp_path / "c") as host,
+            asyncio.timeout(TIMEOUT_S),
+        ):
+            held = [await host.connect(address, server.identity.node) for _ in range(2)]
+            crowded = await host.connect(address, server.identity.node)
+            with pytest.raises(ChannelClosed, match="too many"):
+                await crowded.recv()
+            context = client_context(server.identity.node)
+            async with open_websocket(f"wss://{address}/", ssl=context, local_addr=("127.0.0.3", 0)) as other:
+                await other.send(b"from another address")
+                assert await other.recv() == b"from another address"
+            await held[0].close()
+            await held[1].send(b"x")
+            assert await held[1].recv() == b"x"
+
+    run(main())
+
+
+def test_a_stranger_may_send_small_frames_only(tmp_path: Path) -> None:
+    limits = ChannelLimits(hello_bytes=100)
+
+    async def careful(channel: Channel) -> None:
+        if await channel.recv() == b"it is me":
+            channel.admit()
+            await channel.send(b"welcome")
+        await channel.send(await channel.recv())
+
+    async def main() -> None:
+        async with (
+            listening(tmp_path / "s", careful, channel_limits=limits) as (server, address),
+            client(tmp_path / "c") as host,
+            asyncio.timeout(TIMEOUT_S),
+        ):
+            stranger = await host.connect(address, server.identity.node)
+            await stranger.send(bytes(101))
+            with pytest.raises(ChannelClosed):
+                await stranger.recv()
+            member = await host.connect(address, server.identity.node)
+            await member.send(b"it is me")
+            assert await member.recv() == b"welcome"
+            await member.send(bytes(1 << 20))
+            assert len(await member.recv()) == 1 << 20, "the limit that a server sends by is the wide one"
+
+    run(main())
+
+
+@pytest.mark.parametrize("runner", [run, asyncio.run])
+def test_closing_twice_from_both_sides_and_being_cancelled_is_quiet(
+    tmp_path: Path, runner: Callable[[Coroutine[Any, Any, None]], None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def polite(channel: Channel) -> None:
+        await channel.recv()
+        await channel.close()
+
+    async def main() -> None:
+        complaints: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+        async with (
+            listening(tmp_path / "s", polite) as (server, address),
+            client(tmp_path / "c") as host,
+            asyncio.timeout(TIMEOUT_S),
+        ):
+            for _ in range(3):
+                channel = await host.connect(address, server.identity.node)
+                listener = asyncio.ensure_future(channel.recv())
+                await channel.send(b"goodbye")
+                first = asyncio.ensure_future(channel.close())
+                await asyncio.sleep(0)
+                first.cancel()
+                with pytest.raises(ChannelClosed):
+                    await listener
+                await asyncio.gather(channel.close(), channel.close())
+                with pytest.raises(ChannelClosed):
+                    await channel.send(b"x")
+                with pytest.raises(ChannelClosed):
+                    await channel.recv()
+        assert complaints == []
+
+    runner(main())
+    assert capfd.readouterr().err == ""
+
+
+def test_a_host_closes_the_channels_it_opened(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def serve(channel: Channel) -> None:
+        with pytest.raises(ChannelClosed):
+            await channel.recv()
+        ended.set()
+
+    async def main() -> None:
+        async with listening(tmp_path / "s", serve) as (server, address), asyncio.timeout(TIMEOUT_S):
+            async with client(tmp_path / "c") as host:
+                forgotten = await host.connect(address, server.identity.node)
+            await ended.wait()
+            with pytest.raises(ChannelClosed):
+                await forgotten.send(b"x")
+
+    run(main())
+
+
+def test_control_counts_against_the_month(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            listening(tmp_path / "s") as (server, address),
+            client(tmp_path / "c", limits=Limits(month_bytes=1000)) as host,
+            asyncio.timeout(TIMEOUT_S),
+        ):
+            channel = await host.connect(address, server.identity.node)
+            await channel.send(bytes(400))
+            assert len(await channel.recv()) == 400
+            with pytest.raises(ShoalError, match="SH-JOIN-10"):
+                await channel.send(bytes(400))
+            await channel.send(bytes(150))
+            assert len(await channel.recv()) == 150, "what has come is delivered, and counted beyond the cap"
+            with pytest.raises(ShoalError, match="SH-JOIN-10"):
+                await channel.send(b"x")
+
+    async def after() -> None:
+        async with (
+            listening(tmp_path / "t") as (server, address),
+            client(tmp_path / "c", limits=Limits(month_bytes=1000)) as host,
+        ):
+            channel = await host.connect(address, server.identity.node)
+            with pytest.raises(ShoalError, match="SH-JOIN-10"):
+                await channel.send(b"x")
+
+    run(main())
+    run(after())
 
 
 def test_a_taken_port_is_explained(tmp_path: Path) -> None:

@@ -1,0 +1,329 @@
+"""One transfer: ranges of a resource, brought from several peers at once, at each peer's own pace.
+
+In flow ranges and peers; out flow their bytes, each judged by the caller. Invariant: every request ends in a time
+that befits its size and its peer, what came before a failure is kept, and no lane outlives its transfer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from shoal.base.errors import ChannelClosed
+from shoal.base.host import Host, Peer
+from shoal.base.ids import NodeId
+from shoal.replica.blobs import CHUNK_BYTES
+
+LANES_PER_PEER = 4
+MAX_LANES = 8
+PIECE_BYTES = 128 << 10
+"""The least that is asked for at a time, and what a peer whose speed is unknown is asked for first."""
+ENOUGH_BYTES_S = 1 << 20
+"""Below this the last resort helps."""
+REMEMBER_S = 45.0
+"""How long a peer that failed is asked after the others."""
+MAX_PATIENCE = 16
+MAX_STRIKES = 4
+MAX_LINES = 4096
+_TIMED_OUT_SHARE = 0.4  # A failure that took this much of the time it had was no plain "I do not have it".
+
+
+@dataclass(slots=True)
+class TransferReport:
+    """What one fetch learned about its peers."""
+
+    from_peers: dict[NodeId, int] = field(default_factory=dict)
+    """Bytes of good chunks by sender."""
+    wrong: dict[NodeId, str] = field(default_factory=dict)
+    """Peers that sent something that was not the blob."""
+
+
+class _TooSlow(ChannelClosed):
+    """A request that was not answered in its time; a smaller one, with more time, may be."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """What was learned about the way to one peer."""
+
+    lanes: int = LANES_PER_PEER
+    patience: int = 1
+    rate_bytes_s: float = 0.0
+    """Of one lane, when it last gave a good deal; 0 if unknown."""
+    strikes: int = 0
+    """Time-outs since it last answered; several at once are one."""
+    slowed_at: float = -math.inf
+    failed_at: float = -math.inf
+
+    def answered(self, size_bytes: int, took_s: float, timeout_s: float) -> None:
+        self.strikes, self.failed_at = 0, -math.inf
+        if took_s < timeout_s / 8:
+            self.patience = max(1, self.patience // 2)
+            self.lanes = min(LANES_PER_PEER, self.lanes + 1)
+        if size_bytes >= PIECE_BYTES // 2:  # Less says more about the way's length than about its width.
+            self.rate_bytes_s = size_bytes / max(took_s, 1e-6)
+
+    def timed_out(self, began: float, now: float) -> None:
+        self.failed_at = now
+        if began >= self.slowed_at:  # Else it was asked before the line was last slowed down.
+            self.slowed_at = now
+            self.strikes += 1
+            self.lanes = max(1, self.lanes // 2)
+            self.patience = min(MAX_PATIENCE, self.patience * 2)
+            self.rate_bytes_s = 0.0
+
+    def give_up(self) -> None:
+        """It never answered: that is not slowness, and more patience the next time would not help."""
+        self.strikes, self.patience = 0, 1
+
+
+class Lines:
+    """The ways to all peers. All gets go through here, no more than `MAX_LANES` at a time.
+
+    `timeout_s` is what a chunk of 1 MiB may take on a line of unknown speed. A tiny range gets a fifth of that, a
+    line that was timed a little more than it should need, and one that proved slow up to six times as much.
+    """
+
+    def __init__(self, host: Host, timeout_s: float) -> None:
+        self.late_s = timeout_s / 10
+        """How long a lack of progress goes on before something is done about it."""
+        self._host = host
+        self._timeout_s = timeout_s
+        self._gate = asyncio.Semaphore(MAX_LANES)
+        self._lines: dict[NodeId, _Line] = {}
+
+    def now(self) -> float:
+        return self._host.clock.now()
+
+    def of(self, node: NodeId) -> _Line:
+        if node not in self._lines and len(self._lines) >= MAX_LINES:
+            del self._lines[next(iter(self._lines))]
+        return self._lines.setdefault(node, _Line())
+
+    def failed(self, node: NodeId) -> None:
+        self.of(node).failed_at = self.now()
+
+    def is_unwell(self, node: NodeId) -> bool:
+        line = self._lines.get(node)
+        return line is not None and self.now() - line.failed_at < REMEMBER_S
+
+    async def get(self, peer: Peer, path: str, start: int, stop: int) -> bytes:
+        """A range, in the time that befits its size and this peer. Raises `_TooSlow` or `ChannelClosed`."""
+        line = self.of(peer.node)
+        async with self._gate:
+            timeout_s, began = self._patience_s(line, stop - start), self.now()
+            try:
+                data = await self._host.get(peer, path, start, stop, timeout_s=timeout_s)
+            except ChannelClosed as error:
+                if self.now() - began < _TIMED_OUT_SHARE * timeout_s:
+                    raise
+                line.timed_out(began, self.now())
+                raise _TooSlow(str(error)) from error
+            line.answered(len(data), self.now() - began, timeout_s)
+            return data
+
+    def piece_bytes(self, node: NodeId) -> int:
+        """How much to ask this peer for: what it gives in a short while, so that little is lost when it fails."""
+        return min(CHUNK_BYTES, max(PIECE_BYTES, int(self.of(node).rate_bytes_s * self.late_s)))
+
+    async def pause(self) -> None:
+        await self._host.clock.sleep(self.late_s / 20)
+
+    def _patience_s(self, line: _Line, size_bytes: int) -> float:
+        transfer_s = 0.8 * self._timeout_s * size_bytes / CHUNK_BYTES
+        if line.rate_bytes_s:
+            transfer_s = min(transfer_s, 4 * size_bytes / line.rate_bytes_s)
+        return min((0.2 * self._timeout_s + transfer_s) * line.patience, 6 * self._timeout_s)
+
+
+class Transfer:
+    """Ranges of one resource, brought here by lanes: each asks one peer for one range after another."""
+
+    def __init__(
+        self,
+        lines: Lines,
+        path: str,
+        spans: dict[int, tuple[int, int]],
+        accept: Callable[[int, bytes], Awaitable[bool]],
+    ) -> None:
+        self.report = TransferReport()
+        self._lines = lines
+        self._path = path
+        self._spans = spans
+        self._accept = accept
+        self._todo = list(spans)
+        self._left = set(spans)
+        self._asked: dict[int, dict[NodeId, float]] = {}
+        """By whom a range is being brought, and when they last gave something."""
+        self._parts: dict[tuple[int, NodeId], bytearray] = {}
+        """Beginnings of ranges, by giver: when the whole turns out wrong it is known whose it was."""
+        self._lanes: dict[asyncio.Task[None], NodeId] = {}
+        self._useless: set[NodeId] = set()
+        self._last: NodeId | None = None
+        self._moved_bytes = 0
+        self._news = asyncio.Event()
+
+    async def run(self, peers: Sequence[Peer]) -> bool:
+        """Bring everything, or as much as these peers give. The last of them is the last resort (the coordinator):
+        it joins when the others have failed or are slow. Raises the disk's or the volunteer's `ShoalError`."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                await self._keep_lanes(group, peers[:-1], peers[-1:])
+                for lane in self._lanes:
+                    lane.cancel()
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # This disk is full, say: one is enough to know.
+        return not self._left
+
+    async def _keep_lanes(
+        self, group: asyncio.TaskGroup, others: Sequence[Peer], last: Sequence[Peer]
+    ) -> None:
+        """Start lanes while they are of use; returns once all is here or nobody is left to ask."""
+        began, moved_bytes, late = self._lines.now(), 0, False
+        while self._left:
+            self._fill(group, others)
+            if late or not self._lanes:
+                self._last = last[0].node if last else None
+                self._fill(group, last)
+            if not self._lanes:
+                return
+            await self._hear(began + self._lines.late_s - self._lines.now())
+            if self._lines.now() - began >= self._lines.late_s:
+                late = late or self._moved_bytes - moved_bytes < ENOUGH_BYTES_S * self._lines.late_s
+                began, moved_bytes = self._lines.now(), self._moved_bytes
+                self._tell()
+
+    def _fill(self, group: asyncio.TaskGroup, peers: Sequence[Peer]) -> None:
+        """Start lanes, evenly, to peers that are well before those that are not."""
+        willing = [peer for peer in peers if peer.node not in self._useless]
+        while True:
+            lanes = {peer.node: self._lanes_to(peer.node) for peer in willing}
+            busy = sum(count for node, count in lanes.items() if not self._lines.is_unwell(node))
+            free = [peer for peer in willing if lanes[peer.node] < self._lines.of(peer.node).lanes]
+            enough = busy >= min(MAX_LANES, len(self._left)) or sum(lanes.values()) >= 2 * MAX_LANES
+            if enough or not free:
+                return
+            peer = min(free, key=lambda peer: (self._lines.is_unwell(peer.node), lanes[peer.node]))
+            lane = group.create_task(self._lane(peer), name=f"fetch from {peer.node[:8]}")
+            self._lanes[lane] = peer.node
+            lane.add_done_callback(self._ended)
+
+    def _lanes_to(self, node: NodeId) -> int:
+        return sum(1 for of in self._lanes.values() if of == node)
+
+    def _ended(self, lane: asyncio.Task[None]) -> None:
+        self._lanes.pop(lane, None)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _hear(self, timeout_s: float) -> None:
+        try:
+            # At least a little: this host's clock may go slower than the loop's, and never quite get there.
+            async with asyncio.timeout(max(timeout_s, self._lines.late_s / 20)):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+    # --- one lane ----------------------------------------------------------------------------------------
+
+    async def _lane(self, peer: Peer) -> None:
+        """Bring ranges from one peer until none is left, or the peer is of no use here."""
+        while (index := await self._next(peer)) is not None:
+            asked = self._asked.setdefault(index, {})
+            asked[peer.node] = self._lines.now()
+            slow = False
+            try:
+                data = await self._bring(peer, index, asked)
+                await self._deliver(peer, index, data)
+            except _TooSlow:
+                slow = True
+            except ChannelClosed:
+                self._useless.add(peer.node)
+            self._let_go(peer, index, asked)
+            if slow:
+                await self._after_timeout(peer)
+
+    async def _next(self, peer: Peer) -> int | None:
+        """A range for this peer to bring, waited for; None once its lane is not needed."""
+        line = self._lines.of(peer.node)
+        while self._left and peer.node not in self._useless and self._lanes_to(peer.node) <= line.lanes:
+            index = self._pick(peer.node)
+            if index is not None:
+                return index
+            await self._news.wait()
+        return None
+
+    def _pick(self, node: NodeId) -> int | None:
+        begun = next((index for index in self._todo if self._parts.get((index, node))), None)
+        if begun is not None:
+            self._todo.remove(begun)
+            return begun
+        if self._todo:
+            return self._todo.pop()
+        return next((index for index in self._asked if self._may_double(index, node)), None)
+
+    def _may_double(self, index: int, node: NodeId) -> bool:
+        """Whether to bring a range that another is bringing, and seems stuck with."""
+        givers = self._asked[index]
+        if node in givers or index not in self._left:
+            return False
+        if node != self._last:
+            return not self._lines.is_unwell(node) and all(map(self._lines.is_unwell, givers))
+        quicker = self._lines.piece_bytes(node) > max(map(self._lines.piece_bytes, givers))
+        nothing_yet = not any(self._parts.get((index, giver)) for giver in givers)
+        silent = self._lines.now() - max(givers.values()) >= self._lines.late_s
+        return silent and (quicker or nothing_yet)
+
+    async def _bring(self, peer: Peer, index: int, asked: dict[NodeId, float]) -> bytes:
+        """A whole range, piece by piece; fewer bytes if the resource ends. What came before a failure is kept."""
+        start, stop = self._spans[index]
+        part = self._parts.setdefault((index, peer.node), bytearray())
+        while index in self._left and start + len(part) < stop:
+            at = start + len(part)
+            size = min(self._lines.piece_bytes(peer.node), stop - at)
+            data = await self._lines.get(peer, self._path, at, at + size)
+            self._moved_bytes += len(data)
+            asked[peer.node] = self._lines.now()
+            if at == start and len(data) == stop - start:
+                return data  # Whole at once, as on any fast line: spare the copy.
+            part += data
+            if len(data) < size:
+                break
+        return bytes(part)
+
+    async def _deliver(self, peer: Peer, index: int, data: bytes) -> None:
+        if index not in self._left:
+            return  # Another was faster.
+        good = await self._accept(index, data)
+        if not good:
+            self.report.wrong[peer.node] = f"sent wrong bytes for range {index}"
+            self._useless.add(peer.node)
+            self._lines.failed(peer.node)
+            self._parts.pop((index, peer.node), None)
+        elif index in self._left:
+            self._left.discard(index)
+            given = self.report.from_peers
+            given[peer.node] = given.get(peer.node, 0) + len(data)
+
+    def _let_go(self, peer: Peer, index: int, asked: dict[NodeId, float]) -> None:
+        asked.pop(peer.node, None)
+        if not asked:
+            self._asked.pop(index, None)
+            if index in self._left:
+                self._todo.append(index)
+        if index not in self._left:
+            self._parts.pop((index, peer.node), None)
+        self._tell()
+
+    async def _after_timeout(self, peer: Peer) -> None:
+        line = self._lines.of(peer.node)
+        if line.strikes >= MAX_STRIKES:
+            line.give_up()
+            self._useless.add(peer.node)
+            return
+        await self._lines.pause()  # Others may take up what this peer could not bring.

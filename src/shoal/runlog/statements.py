@@ -1,0 +1,159 @@
+"""What nodes may state: the bounds and rules for claims, receipts and attestations.
+
+In flow signed statements of strangers and the view they must fit; out flow opened statements. Invariant: whatever
+passes here is bounded in every field, so that no member can bloat the log, count samples that were not its own,
+or name a blob that is none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from typing import TYPE_CHECKING, TypeVar
+
+from shoal.base.ids import NodeId
+from shoal.runlog.chain import BadEntry
+from shoal.runlog.entries import Assignment, Attestation, Claim, DataRange, Receipt
+from shoal.wire.signed import Signed, open_signed, parse
+
+if TYPE_CHECKING:
+    from shoal.runlog.view import Member, RunView
+
+T = TypeVar("T")
+MAX_CLAIM_BYTES, MAX_WORD_BYTES = 4096, 1024
+MAX_RANGES, MAX_MERGES, MAX_RECEIPTS = 8, 16, 16
+SPARE_BYTES = 1 << 16
+"""What an update may have beyond eight bytes a parameter: headers, codebooks."""
+TOKENS_A_SAMPLE = 1 << 20
+"""Where the data has no context length to say."""
+_HASH = re.compile("[0-9a-f]{64}")
+
+
+def require(holds: bool, otherwise: str) -> None:
+    """Raise `BadEntry` unless something holds; the text completes "entry N ..."."""
+    if not holds:
+        raise BadEntry(otherwise)
+
+
+def is_hash(text: str) -> bool:
+    return _HASH.fullmatch(text) is not None
+
+
+def open_claim(view: RunView, signed: Signed) -> Claim:
+    """The claim, if it may be sealed now. Raises `BadEntry` with the reason otherwise."""
+    require(len(signed.payload) <= MAX_CLAIM_BYTES, "has a claim that is too long")
+    # The node is named inside the payload; parse it unchecked to learn whose key to check it with.
+    unchecked = parse(signed.payload, Claim)
+    member = view.members.get(unchecked.node) if unchecked else None
+    if member is None:
+        raise BadEntry("has a claim of a node that is not a member")
+    claim = open_signed(signed, Claim, member.public)
+    if claim is None:
+        raise BadEntry(f"has a claim that {member.node} did not sign")
+    _check_place(view, claim, member)
+    _check_content(view, claim)
+    _check_data(view, claim, member)
+    return claim
+
+
+def _check_place(view: RunView, claim: Claim, member: Member) -> None:
+    """This run, this round, this plan, this base, and a sequence that is new."""
+    who = f"has a claim of {claim.node[:12]}"
+    require(claim.run == view.run, f"{who} for another run")
+    require(claim.round == view.round, f"{who} for round {claim.round}, not {view.round}")
+    require(claim.sequence > member.last_sequence, f"{who} whose sequence was settled before")
+    planned = claim.plan in view.planned.get(claim.node, {})
+    require(planned, f"{who} that is not in this round's plan at {claim.plan}")
+    head = claim.head
+    on_chain = 0 <= head.position < view.length and view.hashes[head.position] == head.hash
+    require(on_chain, f"{who} who stood on another log")
+    wanted = tuple((f, view.versions[f]) for f in view.plan.fragments) if view.plan else ()
+    require(claim.base == wanted, f"{who} from another base than {wanted}")
+
+
+def _check_content(view: RunView, claim: Claim) -> None:
+    """Every field within what the model and the format allow."""
+    who = f"has a claim of {claim.node[:12]}"
+    named = all(map(is_hash, (claim.blob, claim.local_before, claim.local_after)))
+    require(named and len(claim.merges) <= MAX_MERGES, f"{who} with a malformed field")
+    require(math.isfinite(claim.loss), f"{who} with a loss that is no number")
+    require(claim.steps > 0 and claim.samples > 0, f"{who} without work")
+    require(claim.steps <= claim.samples, f"{who} of {claim.steps} steps on {claim.samples} samples")
+    numel = view.genesis.layout.numel if view.genesis else 0
+    fits = 0 < claim.size_bytes <= 8 * numel + SPARE_BYTES
+    require(fits, f"{who} of {claim.size_bytes} bytes for {numel} parameters")
+
+
+def _check_data(view: RunView, claim: Claim, member: Member) -> None:
+    """Samples that were this node's to train, each counted once, the last of them in this plan."""
+    who = f"has a claim of {claim.node[:12]}"
+    ranges = claim.data
+    require(0 < len(ranges) <= MAX_RANGES, f"{who} with {len(ranges)} data ranges")
+    require(all(part.count > 0 for part in ranges), f"{who} with an empty data range")
+    counted = sum(part.count for part in ranges)
+    require(claim.samples == counted, f"{who} of {claim.samples} samples on {counted} counters")
+    ordered = all(_end(one) <= two.start for one, two in itertools.pairwise(ranges))
+    require(ordered and ranges[0].start >= member.counted_to, f"{who} that counts samples again")
+    assigned = view.planned[claim.node][claim.plan]
+    # A round that is planned again and again pushes its first plan out of the latest assignments.
+    whole = (*member.assigned, assigned.data)
+    own = all(any(_inside(part, mine) for mine in whole) for part in ranges)
+    require(own and _inside(ranges[-1], assigned.data), f"{who} on samples that were not assigned to it")
+    context = view.genesis.manifest.context if view.genesis else 0
+    tokens = claim.samples * (context or TOKENS_A_SAMPLE)
+    require(0 <= claim.tokens <= tokens, f"{who} of {claim.tokens} tokens on {claim.samples} samples")
+
+
+def fair_weight(claim: Claim, assignment: Assignment) -> int:
+    """What a claim counts for: its samples, but no more than one assignment has."""
+    return min(claim.samples, assignment.data.count)
+
+
+def open_receipts(view: RunView, claim: Claim, receipts: tuple[Signed, ...]) -> tuple[NodeId, ...]:
+    """Who holds the claim's blob, by their signatures; the author's own word does not count."""
+    require(len(receipts) <= MAX_RECEIPTS, f"has {len(receipts)} storage receipts for one update")
+    holders: list[NodeId] = []
+    for signed in receipts:
+        receipt = open_receipt(view, signed)
+        fits = receipt is not None and (receipt.blob, receipt.size_bytes) == (claim.blob, claim.size_bytes)
+        if receipt is None or not fits or receipt.holder == claim.node or receipt.holder in holders:
+            raise BadEntry(f"has a storage receipt for {claim.blob[:12]} that does not hold")
+        holders.append(receipt.holder)
+    require(bool(holders), f"accepts {claim.blob[:12]}, which nobody but its author holds")
+    return tuple(holders)
+
+
+def open_receipt(view: RunView, signed: Signed) -> Receipt | None:
+    """A receipt of this run that a member or the coordinator signed, or None."""
+    unchecked = _parse_small(signed, Receipt)
+    public = view.public_of(unchecked.holder) if unchecked else None
+    receipt = open_signed(signed, Receipt, public) if public else None
+    return receipt if receipt is not None and receipt.run == view.run else None
+
+
+def open_attestation(view: RunView, signed: Signed) -> Attestation:
+    """A member's attestation of a position of this log. Raises `BadEntry`."""
+    unchecked = _parse_small(signed, Attestation)
+    member = view.members.get(unchecked.node) if unchecked else None
+    word = open_signed(signed, Attestation, member.public) if member else None
+    if word is None:
+        raise BadEntry("has an attestation that no member signed")
+    known = 0 <= word.at.position < view.length and view.hashes[word.at.position] == word.at.hash
+    require(known and word.run == view.run, "has an attestation of another log")
+    sound = is_hash(word.state) and (word.snapshot is None or is_hash(word.snapshot))
+    finite = word.validation is None or math.isfinite(word.validation)
+    require(sound and finite and word.how in ("folded", "adopted"), "has a malformed attestation")
+    return word
+
+
+def _parse_small(signed: Signed, kind: type[T]) -> T | None:
+    return parse(signed.payload, kind) if len(signed.payload) <= MAX_WORD_BYTES else None
+
+
+def _end(part: DataRange) -> int:
+    return part.start + part.count
+
+
+def _inside(part: DataRange, whole: DataRange) -> bool:
+    return whole.start <= part.start and _end(part) <= _end(whole)
