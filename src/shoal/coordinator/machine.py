@@ -309,6 +309,7 @@ class CoordinatorMachine:
     def _advance(self) -> None:
         """Seal, plan or stop, if the time has come."""
         if self.view.stopped is not None:
+            self._drop_settled()  # Those that a crash right after the end left behind.
             self.waiting_for = "nothing: the run is over" if self.finished else "the final state to be saved"
             return
         if self.view.plan is not None:

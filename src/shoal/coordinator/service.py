@@ -209,6 +209,7 @@ class CoordinatorService:
         if admitted is None:
             await channel.close()
             return
+        channel.admit()
         run_id, hello = admitted
         node, run = node_of(hello), self.runs[run_id]
         connection = Connection(channel)

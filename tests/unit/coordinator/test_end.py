@@ -113,6 +113,17 @@ def test_an_acknowledged_claim_is_sealed_at_the_stop() -> None:
     desk.check()
 
 
+def test_a_crash_right_after_the_stop_leaves_no_claim_behind() -> None:
+    desk = open_round(A, B)
+    assert desk.offer(A).kept
+    desk.step(StopAsked("enough"))
+    desk.restart()  # The entries were durable; nothing was dropped.
+    desk.tick()
+    assert {drop.key for drop in desk.wanted(Drop)} == set(desk.kept) != set()
+    desk.tick()
+    assert desk.wanted(Drop) == []
+
+
 def test_an_acknowledged_claim_that_a_rewind_undid_is_rejected_at_the_stop() -> None:
     desk = open_round(A, B)
     first = desk.seal_round(A, B)

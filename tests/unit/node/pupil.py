@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from runlog.small_log import COORDINATOR, RUN, Clerk, make_claim, make_receipt, small_recipe
+from runlog.small_log import COORDINATOR, NODES, RUN, Clerk, accepted, make_claim, make_receipt, small_recipe
 
 from shoal.node.events import (
     Connected,
@@ -16,6 +16,7 @@ from shoal.node.events import (
     Prepared,
     Published,
     SendUp,
+    Train,
     Trained,
     TrainingEnded,
 )
@@ -27,6 +28,7 @@ from shoal.wire.messages import Entries
 from shoal.wire.signed import sign
 
 T = TypeVar("T")
+A, B = NODES[:2]
 
 
 class Pupil:
@@ -97,3 +99,25 @@ class Pupil:
 
     def publish(self, made: Outgoing) -> list[Effect]:
         return self.step(Published(made.claim.sequence, (make_receipt(COORDINATOR, made.claim.blob),)))
+
+
+def at_work(*others: Any, recipe: Any = None) -> Pupil:
+    """A node in the middle of its first round."""
+    pupil = Pupil(A, B, *others, recipe=recipe)
+    pupil.clerk.plan(A, B)
+    pupil.settle_in()
+    assert pupil.wanted(Train)
+    return pupil
+
+
+def sealed(pupil: Pupil, *more: Any) -> int:
+    """The open round is sealed with the claim the node made."""
+    made = pupil.train()
+    pupil.publish(made)
+    claims = [accepted(pupil.clerk.view, node) for node in (B, *more)]
+    own = accepted(pupil.clerk.view, A, sequence=made.claim.sequence)
+    position = pupil.clerk.append(
+        pupil.clerk.seal_body(**{"accepted": tuple(sorted([own, *claims], key=lambda i: i.claim.payload))})
+    )
+    pupil.catch_up()
+    return position

@@ -1,16 +1,21 @@
-"""Fetching and pushing under the simulated network, with peers that lie."""
+"""Fetching and pushing under the simulated network, with peers that lie, crawl or say nothing."""
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+import msgspec
 import pytest
 
 from shoal.base.host import Peer
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.replica.blobs import CHUNK_BYTES, BlobStore, chunk_list
-from shoal.replica.serving import ResourcesByRun, RunResources
+from shoal.replica.serving import PutReply, ResourcesByRun, RunResources
 from shoal.replica.swarm import Swarm
+from shoal.replica.transfer import REMEMBER_S, TransferReport
+from shoal.runlog.entries import Receipt
 from shoal.wire.identity import Identity
+from shoal.wire.signed import Signed, open_signed
 from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.host import SimHost
 from shoal.worlds.simulated.loop import SimLoop
@@ -42,11 +47,11 @@ class Hosts:
 
     def __init__(self, count: int) -> None:
         self.loop = SimLoop(7, event_budget=100_000)
-        network = SimNetwork(self.loop)
+        self.network = SimNetwork(self.loop)
         self.identities = [Identity(f"{i}".encode().ljust(32, b".")) for i in range(count)]
         self.members = {identity.node for identity in self.identities}
         self.hosts = [
-            SimHost(self.loop, network, f"h{i}", 1, SimDisk(), node=identity.node, link=Link())
+            SimHost(self.loop, self.network, f"h{i}", 1, SimDisk(), node=identity.node, link=Link())
             for i, identity in enumerate(self.identities)
         ]
         self.stores = [BlobStore(host.disk, host.reached) for host in self.hosts]
@@ -67,6 +72,19 @@ class Hosts:
 
     def peers(self, *which: int) -> list[Peer]:
         return [Peer(node=self.hosts[i].node, address=self.hosts[i].name) for i in which]
+
+    def fetch(
+        self, data: bytes, which: list[int], *, size: int | None = None, max_bytes: int | None = None
+    ) -> TransferReport | None:
+        """Fetch `data`'s blob; afterwards no task of it is left."""
+
+        async def main() -> TransferReport | None:
+            blob = chunk_list(data).blob
+            report = await self.swarm.fetch(blob, size, self.peers(*which), max_bytes=max_bytes)
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            return report
+
+        return self.loop.run(main())
 
     def run(self, work: Callable[[], Awaitable[object]]) -> object:
         async def main() -> object:
@@ -152,3 +170,159 @@ def test_a_push_that_is_refused_or_answered_with_garbage_is_no_receipt() -> None
         return [missing, *[await hosts.swarm.push(blob, peer) for peer in hosts.peers(1, 2)]]
 
     assert hosts.run(pushes) == [None, None, None]
+
+
+class Greedy:
+    """Asks for chunks that it has no right to, for ever."""
+
+    def __init__(self, missing: tuple[int, ...]) -> None:
+        self.missing, self.puts = missing, 0
+
+    def get(self, path: str, start: int, stop: int | None) -> bytes | None:
+        return None
+
+    def put(self, path: str, body: bytes, sender: NodeId) -> bytes:
+        self.puts += 1
+        return msgspec.msgpack.encode(PutReply(self.missing))
+
+
+@pytest.mark.parametrize("missing", [(0, 0), (0, 1, 2, 3, 3), (-1,), (4,), (1 << 60,), (0,) * 100_000])
+def test_a_seeder_cannot_ask_for_more_than_there_is(missing: tuple[int, ...]) -> None:
+    hosts = Hosts(2)
+    blob = hosts.stores[0].put(BIG)
+    greedy = hosts.hosts[1].resources = Greedy(missing)
+    assert hosts.run(lambda: hosts.swarm.push(blob, hosts.peers(1)[0])) is None
+    assert greedy.puts == 1
+
+
+def test_a_push_ends_in_a_time_that_follows_its_size() -> None:
+    hosts = Hosts(2)
+    blob = hosts.stores[0].put(BIG)
+    hosts.network.faults.clogged["h1"] = 15.0  # Every chunk just in time for itself.
+    assert hosts.run(lambda: hosts.swarm.push(blob, hosts.peers(1)[0])) is None
+    assert hosts.loop.time() < 2.5 + len(BIG) / 32_000 + 1
+
+
+def test_a_receipt_is_checked_on_arrival() -> None:
+    hosts = Hosts(3)
+    blob = hosts.stores[0].put(SMALL)
+
+    def is_of(holder: int) -> Callable[[Signed], bool]:
+        public = hosts.identities[holder].public
+        return lambda signed: open_signed(signed, Receipt, public) is not None
+
+    async def pushes() -> list[bool]:
+        peer = hosts.peers(1)[0]
+        return [await hosts.swarm.push(blob, peer, is_of(holder)) is not None for holder in (1, 2)]
+
+    assert hosts.run(pushes) == [True, False]
+
+
+def test_a_silent_peer_costs_little_and_is_asked_last_for_a_while() -> None:
+    hosts = Hosts(5)
+    for store in hosts.stores[1:]:
+        blob = store.put(SMALL)
+    other = hosts.stores[0].put(b"to be pushed")
+    hosts.hosts[1].paused = True
+    hosts.hosts[2].paused = True
+    names = lambda peers: [peer.address for peer in peers]  # noqa: E731
+
+    async def main() -> list[float]:
+        times = [hosts.loop.time()]
+        assert await hosts.swarm.push(other, hosts.peers(2)[0]) is None
+        times.append(hosts.loop.time())
+        assert await hosts.swarm.fetch(blob, len(SMALL), hosts.peers(1, 3, 4)) is not None
+        times.append(hosts.loop.time())
+        # The first of them was not waited out: only who failed for certain is remembered.
+        assert names(hosts.swarm.order(hosts.peers(2, 1, 3, 4))) == ["h1", "h3", "h2", "h4"]
+        assert names(hosts.swarm.order(hosts.peers(3, 2))) == ["h3", "h2"], "the last resort stays"
+        await asyncio.sleep(REMEMBER_S)
+        assert names(hosts.swarm.order(hosts.peers(2, 1, 3, 4))) == ["h2", "h1", "h3", "h4"]
+        assert hosts.swarm.order([]) == []
+        return times
+
+    began, pushed, fetched = hosts.run(main)  # type: ignore[misc]
+    assert pushed - began < 1.5 and fetched - pushed < 1.0, "a fifth of the time-out, and a tenth"
+
+
+@pytest.mark.parametrize("size_known", [True, False])
+def test_a_silent_peer_among_others_does_not_hold_up_a_big_blob(size_known: bool) -> None:
+    hosts = Hosts(4)
+    for store in hosts.stores[1:]:
+        store.put(BIG)
+    hosts.hosts[1].paused = True
+    assert hosts.fetch(BIG, [1, 2, 3], size=len(BIG) if size_known else None) is not None
+    assert hosts.loop.time() < 4
+
+
+@pytest.mark.parametrize("data", [BIG[:400_000], BIG], ids=["small", "big"])
+@pytest.mark.parametrize("peers", [[1], [1, 2, 3], [1, 2, 3, 4, 5, 6, 7, 8]], ids=len)
+def test_a_blob_comes_over_a_line_of_256_kbit_s(data: bytes, peers: list[int]) -> None:
+    hosts = Hosts(9)
+    for store in hosts.stores[1:]:
+        store.put(data)
+    hosts.hosts[0].link.down_bytes_s = 32_000
+    hosts.swarm = Swarm(hosts.hosts[0], hosts.stores[0], RUN, timeout_s=20)
+    assert hosts.fetch(data, peers, size=len(data)) is not None
+    assert hosts.stores[0].get(chunk_list(data).blob) == data
+    assert hosts.loop.time() < 60 + 2 * len(data) / 32_000
+
+
+@pytest.mark.parametrize("data", [BIG[:400_000], BIG], ids=["small", "big"])
+def test_the_last_resort_joins_when_the_others_crawl(data: bytes) -> None:
+    hosts = Hosts(3)
+    for store in hosts.stores[1:]:
+        store.put(data)
+    hosts.hosts[1].link.up_bytes_s = 20_000
+    report = hosts.fetch(data, [1, 2], size=len(data))
+    assert report is not None and report.from_peers[hosts.hosts[2].node] > len(data) // 2
+    assert hosts.loop.time() < 4
+
+
+def test_the_last_resort_is_left_alone_while_the_others_are_quick() -> None:
+    hosts = Hosts(3)
+    for store in hosts.stores[1:]:
+        store.put(BIG)
+    hosts.hosts[1].link.up_bytes_s = 2_000_000
+    report = hosts.fetch(BIG, [1, 2], size=len(BIG))
+    assert report is not None and list(report.from_peers) == [hosts.hosts[1].node]
+
+
+def test_one_of_many_has_it() -> None:
+    for data in (SMALL, BIG):
+        hosts = Hosts(30)
+        hosts.stores[25].put(data)
+        assert hosts.fetch(data, list(range(1, 30)), size=len(data)) is not None
+
+
+@pytest.mark.parametrize("size", [0, 1, 13, 15, 5000, CHUNK_BYTES, CHUNK_BYTES + 1, 10**15, -1])
+@pytest.mark.parametrize("data", [SMALL, BIG, b""], ids=["small", "big", "empty"])
+def test_a_wrong_size_makes_nobody_look_wrong(size: int, data: bytes) -> None:
+    hosts = Hosts(4)
+    for store in hosts.stores[1:]:
+        store.put(data)
+    report = hosts.fetch(data, [1, 2, 3], size=size)
+    assert report is not None and not report.wrong and hosts.stores[0].get(chunk_list(data).blob) == data
+
+
+@pytest.mark.parametrize("size", [None, 5, 14, 10**9])
+@pytest.mark.parametrize("data", [SMALL, BIG], ids=["small", "big"])
+def test_nothing_larger_than_wanted_is_fetched(size: int | None, data: bytes) -> None:
+    for max_bytes, expected in ((len(data) - 1, False), (len(data), True)):
+        hosts = Hosts(3)
+        for store in hosts.stores[1:]:
+            store.put(data)
+        report = hosts.fetch(data, [1, 2], size=size, max_bytes=max_bytes)
+        assert (report is not None) is expected is hosts.stores[0].has(chunk_list(data).blob)
+
+
+@pytest.mark.parametrize("name", ["../x", "", "g" * 64])
+def test_an_id_that_is_none_is_not_fetched(name: str) -> None:
+    hosts = Hosts(2)
+    blob = BlobId(name)
+
+    async def main() -> list[object]:
+        peers = hosts.peers(1)
+        return [await hosts.swarm.fetch(blob, 3, peers), await hosts.swarm.push(blob, peers[0])]
+
+    assert hosts.run(main) == [None, None] and hosts.network.sent_bytes == 0

@@ -144,7 +144,7 @@ class SimLoop(asyncio.BaseEventLoop):
         for task in list(self._live):
             # Its wake-up was dropped when it was killed, so it cannot be cancelled: throw it away as it is.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError, BaseExceptionGroup):  # A task group wraps what ends it.
                 task.get_coro().close()
 
     async def _turn_over(self) -> None:
