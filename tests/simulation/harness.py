@@ -24,9 +24,9 @@ import torch
 
 from shoal.base.disk import SubDisk
 from shoal.base.ids import NodeId, RunId
-from shoal.coordinator.admission import JoinToken, token_hash
+from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, token_hash
 from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
-from shoal.coordinator.service import TOKEN_PREFIX, CoordinatorService
+from shoal.coordinator.service import CoordinatorService
 from shoal.data.manifest import Manifest, Shard
 from shoal.node.service import NodeOptions, NodeService
 from shoal.node.session import Invitation

@@ -11,10 +11,16 @@ import torch
 from shoal.aggregate.base import float32
 
 
+def check_rate(lr: float) -> None:
+    if not 0 < lr <= 100:
+        raise ValueError(f"lr must be above 0 and at most 100, not {lr}")
+
+
 class OuterSGD:
     slots: tuple[str, ...] = ()
 
     def __init__(self, lr: float = 1.0) -> None:
+        check_rate(lr)
         self._lr = float32(lr)
 
     def step(self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor) -> None:
@@ -27,6 +33,9 @@ class OuterNesterov:
     slots: tuple[str, ...] = ("momentum",)
 
     def __init__(self, lr: float = 0.7, momentum: float = 0.9) -> None:
+        check_rate(lr)
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum must be at least 0 and below 1, not {momentum}")
         self._lr, self._momentum = float32(lr), float32(momentum)
 
     def step(self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor) -> None:

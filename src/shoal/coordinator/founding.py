@@ -18,7 +18,7 @@ import torch
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.base.logstore import LogStore
-from shoal.coordinator.admission import JoinToken, token_hash
+from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, token_hash
 from shoal.data.manifest import Manifest
 from shoal.data.prepare import prepare
 from shoal.replica.blobs import PRUNE_AFTER_ROUNDS, BlobStore
@@ -34,7 +34,6 @@ from shoal.training.pretrained import portable
 from shoal.training.spec import TransformersSpec
 from shoal.wire.identity import Identity
 
-TOKEN_PREFIX = "token."  # noqa: S105 (a key's prefix, no secret)
 TOKEN_BYTES = 16
 FIRST_TERM = 1
 

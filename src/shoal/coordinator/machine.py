@@ -67,6 +67,7 @@ from shoal.wire.messages import (
     Welcome,
 )
 
+CHANGES_A_ROUND = 4
 PATIENCE_LEASES = 3
 """A sealed update that the coordinator cannot get for so many leases is undone by a rewind."""
 
@@ -99,8 +100,8 @@ class CoordinatorMachine:
         # Editions of this term are above those of every earlier one.
         self._peers = Peers(edition=self._term << 32, peers=(PeerAddress(identity.node, own_address),))
         self._reachable: tuple[tuple[NodeId, str], ...] = ()
-        self._changed_in: dict[NodeId, int] = {}
-        """The round of each node's last membership entry."""
+        self._changes: dict[NodeId, tuple[int, int]] = {}
+        """The round of each node's last coming or going, and how many it had in that round."""
         self._distrusted: set[NodeId] = set()
         """Who made or vouched for an update that nobody could get."""
         self._effects: list[Effect] = []
@@ -169,11 +170,13 @@ class CoordinatorMachine:
         )
 
     def _may_change(self, node: NodeId) -> bool:
-        """One membership entry per node and round: coming and going must not fill the log."""
-        if self.view.stopped is not None or self._changed_in.get(node) == self.view.round:
-            return node not in self.view.members
-        self._changed_in[node] = self.view.round
-        return True
+        """A few membership entries per node and round: coming and going must not fill the log."""
+        if self.view.stopped is not None:
+            return False
+        when, count = self._changes.get(node, (self.view.round, 0))
+        count = count + 1 if when == self.view.round else 1
+        self._changes[node] = (self.view.round, count)
+        return count <= CHANGES_A_ROUND or node not in self.view.members
 
     def _send_entries(self, node: NodeId, start: int) -> None:
         if 0 <= start < self.view.length:

@@ -18,7 +18,7 @@ from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host, Peer
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.base.logstore import LogStore
-from shoal.coordinator.admission import JoinToken, clean_name, judge, node_of, wrong_run
+from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, clean_name, judge, node_of, wrong_run
 from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
 from shoal.coordinator.events import (
     Append,
@@ -61,7 +61,6 @@ from shoal.wire.messages import (
     encode,
 )
 
-TOKEN_PREFIX = "token."  # noqa: S105 (a key's prefix, no secret)
 HANDSHAKE_S = 15.0
 REQUEST_TIMEOUT_S = 20.0
 PAGE_ENTRIES, PAGE_BYTES = 256, 1 << 20

@@ -26,6 +26,8 @@ def test_every_error_code_is_explained_and_no_other() -> None:
 
 def test_every_code_in_use_is_registered_and_used() -> None:
     source = Path(__file__).parents[3] / "src"
-    text = "\n".join(path.read_text("utf-8") for path in sorted(source.rglob("*.py")) if path.name != "errors.py")
+    text = "\n".join(
+        path.read_text("utf-8") for path in sorted(source.rglob("*.py")) if path.name != "errors.py"
+    )
     unused = [code for code in CODES if code not in text]
     assert not unused

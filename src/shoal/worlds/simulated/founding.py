@@ -14,8 +14,7 @@ import torch
 
 from shoal.base.disk import Disk, SubDisk
 from shoal.base.ids import BlobId, RunId
-from shoal.coordinator.admission import JoinToken, token_hash
-from shoal.coordinator.service import TOKEN_PREFIX
+from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, token_hash
 from shoal.data.dataset import open_dataset
 from shoal.data.manifest import Manifest, Shard
 from shoal.data.prepare import prepare
