@@ -46,7 +46,7 @@ class Budget(Section):
 class Membership(Section):
     min_nodes: int = Field(default=1, ge=1, le=100_000)
     """The first round waits for this many ready nodes; later ones go on with whoever is there."""
-    max_nodes: int = Field(default=10_000, ge=1, le=100_000)
+    max_nodes: int = Field(default=10_000, ge=1, le=10_000)
     """How many nodes may ever join; a ticket that got about must not fill the log."""
     lease_s: float = Field(default=15.0, gt=0, le=LONGEST_S)
     """A node unheard for so long is not waited for. Raise it for flaky links, lower it to lose less time."""

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 GAP_S = 2e-6
 """Between two frames in order: two ticks of the clock, so that rounding cannot make them one moment."""
 
+BUFFER_S = 0.25
+"""How many seconds of sending a host takes in ahead of its uplink; beyond that, whoever sends frames waits."""
+
 
 @dataclass(slots=True)
 class Link:
@@ -72,6 +75,7 @@ class SimChannel:
             call_later(
                 self._network.loop, arrival - self._network.loop.time(), lambda: self.other.take(frame)
             )
+        await self._network.drain(self._here)
 
     async def recv(self) -> bytes:
         if self._closed and self._inbox.empty():
@@ -134,6 +138,12 @@ class SimNetwork:
         if seconds:
             self._line_free_at[line] = over
         return over - now
+
+    async def drain(self, sender: SimHost) -> None:
+        """Wait while the host's uplink is far behind, so that no channel can crowd out the others."""
+        ahead = self._line_free_at.get((sender.name, "up"), 0.0) - self.loop.time()
+        if ahead > BUFFER_S:
+            await asyncio.sleep(ahead - BUFFER_S)
 
     def arrivals(self, sender: SimHost, receiver: SimHost, size: int, after: float) -> list[float]:
         """When a frame arrives: never, once or twice; in order unless the network reorders."""
