@@ -13,6 +13,8 @@ from multiprocessing import get_context
 import pytest
 
 from shoal.worlds.simulated.chaos import run_seed
+from shoal.worlds.simulated.liars import LIARS
+from shoal.worlds.simulated.scenario import BIG_SIZE, ENDS, KINDS, draw_scenario
 
 SEEDS = int(os.environ.get("SHOAL_SEEDS", "500"))
 FIRST = int(os.environ.get("SHOAL_FIRST_SEED", "1"))
@@ -68,7 +70,19 @@ def test_the_same_fingerprint_in_every_process() -> None:
 
 def test_seeds_do_make_trouble() -> None:
     """A chaos in which nothing happens proves nothing."""
-    outcomes = [run_seed(seed) for seed in range(1, 13)]
-    assert sum(outcome.crashes for outcome in outcomes) >= 10
-    assert all(outcome.rounds >= 2 for outcome in outcomes)
-    assert all(outcome.virtual_s > 4 for outcome in outcomes)
+    outcomes = [run_seed(seed) for seed in range(1, 25)]
+    assert sum(outcome.crashes for outcome in outcomes) >= 20
+    assert all(outcome.rounds >= 2 or draw_scenario(outcome.seed).ends for outcome in outcomes)
+    assert all(outcome.virtual_s > 3 for outcome in outcomes)
+
+
+def test_seeds_draw_everything_there_is() -> None:
+    drawn = [draw_scenario(seed) for seed in range(1, 501)]
+    assert {kind for scenario in drawn for kind in scenario.troubles} == set(KINDS)
+    assert {scenario.ends for scenario in drawn} == {"", *ENDS}
+    assert {len(scenario.nodes) for scenario in drawn} == set(range(1, 8))
+    assert {kind for scenario in drawn for _, kind in scenario.liars} == set(LIARS)
+    assert {scenario.recipe.storage.receipts for scenario in drawn} == {1, 2}
+    assert any(scenario.size == BIG_SIZE for scenario in drawn)
+    for scenario in drawn:
+        assert 3 * len(scenario.liars) < len(scenario.nodes)

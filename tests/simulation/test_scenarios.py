@@ -269,7 +269,7 @@ def test_after_a_rewind_claims_name_just_the_work_in_their_updates(overlap: bool
     fleet.play(story)
     assert len([node for node, _ in seen if node == fleet.id_of("n0")]) >= 6
     for claim in seen.values():
-        assert fleet.update_of(claim).tolist() == [float(claim.samples)] * 40
+        assert fleet.update_of(claim).tolist() == pytest.approx([claim.samples] * 40)
 
 
 @pytest.mark.parametrize("budget", [{"rounds": 5}, {"tokens": 70}, {"seconds": 6}])

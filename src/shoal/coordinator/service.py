@@ -45,6 +45,7 @@ from shoal.replica.blobs import BlobStore
 from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.state import decode_state, state_hash
 from shoal.replica.swarm import Swarm
+from shoal.runlog.statements import most_bytes
 from shoal.runlog.view import verify_log
 from shoal.strategy.recipe import recipe_in_log
 from shoal.wire.identity import Identity
@@ -190,6 +191,7 @@ class CoordinatorService:
             read_entry=lambda position: next(self.store.read(run, position, position + 1), None),
             is_member=lambda node: node in view.members,
             quota_bytes=machine.recipe.storage.quota_bytes,
+            max_blob_bytes=most_bytes(view.genesis),
         )
         return self.runs[run]
 

@@ -35,7 +35,7 @@ from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
 from shoal.runlog.chain import Equivocation
 from shoal.runlog.entries import Attestation, Claim, Genesis
-from shoal.runlog.statements import open_receipt
+from shoal.runlog.statements import most_bytes, open_receipt
 from shoal.runlog.view import RunView, SavedState, Step, Update, head_of
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
@@ -417,6 +417,7 @@ class NodeService:
         trainer = await self.host.work(build)
         self._rules = self.machine.recipe.strategy.fold_rules()
         self._resources.quota_bytes = self.machine.recipe.storage.quota_bytes
+        self._resources.max_blob_bytes = most_bytes(genesis)
         items = genesis.manifest.train_items
         learner = await self.host.work(partial(Learner, trainer, self.machine.recipe, items))
         if self._local is not None:

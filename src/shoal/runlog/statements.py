@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shoal.base.ids import NodeId
 from shoal.runlog.chain import BadEntry
-from shoal.runlog.entries import Assignment, Attestation, Claim, DataRange, Receipt
+from shoal.runlog.entries import Assignment, Attestation, Claim, DataRange, Genesis, Receipt
 from shoal.wire.signed import Signed, open_signed, parse
 
 if TYPE_CHECKING:
@@ -103,6 +103,11 @@ def _check_data(view: RunView, claim: Claim, member: Member) -> None:
     context = view.genesis.manifest.context if view.genesis else 0
     tokens = claim.samples * (context or TOKENS_A_SAMPLE)
     require(0 <= claim.tokens <= tokens, f"{who} of {claim.tokens} tokens on {claim.samples} samples")
+
+
+def most_bytes(genesis: Genesis) -> int:
+    """The largest blob that a member may push: an update, or a snapshot."""
+    return max(8 * genesis.layout.numel + SPARE_BYTES, genesis.snapshot_bytes)
 
 
 def fair_weight(claim: Claim, assignment: Assignment) -> int:

@@ -170,8 +170,10 @@ class RunView:
         return self._kept
 
     def may_rewind(self, to: int) -> bool:
-        """True if the state at this position stands and can be rebuilt from what everybody keeps."""
-        return self.stands(to) and to >= self.kept_states()[0].at
+        """True if the state at this position stands and can be rebuilt from what everybody keeps, and the run is not
+        over with its final state saved."""
+        over = self.stopped is not None and self.best_start().at == self.at
+        return not over and self.stands(to) and to >= self.kept_states()[0].at
 
     def needed_blobs(self) -> set[BlobId]:
         """Blobs that somebody may still need: the kept states, every update after them, and the data."""

@@ -10,7 +10,7 @@ from shoal.base.ids import NodeId
 from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.host import SimHost
 from shoal.worlds.simulated.loop import SimLoop
-from shoal.worlds.simulated.network import HostDied, Link, SimNetwork
+from shoal.worlds.simulated.network import BUFFER_S, HostDied, Link, SimNetwork
 
 A, B = NodeId("a" * 40), NodeId("b" * 40)
 STEADY = Link(latency_s=0.1, jitter_s=0.0, up_bytes_s=1000.0, down_bytes_s=1e9)
@@ -63,13 +63,18 @@ def test_frames_arrive_in_order_after_latency_and_transfer() -> None:
 
     async def work() -> None:
         channel = await town.a.connect("b", B)
-        for number in range(5):
-            await channel.send(b"%d" % number * 100)
+
+        async def send_all() -> None:
+            for number in range(5):
+                await channel.send(b"%d" % number * 100)
+
+        sending = asyncio.ensure_future(send_all())
         await asyncio.sleep(0.2 + 0.1 - 0.001)
         assert town.received == []
         await asyncio.sleep(0.01)
         assert [frame[:1] for frame in town.received] == [b"0"], "the line carries one after another"
         await asyncio.sleep(0.4)
+        await sending
         assert [frame[:1] for frame in town.received] == [b"0", b"1", b"2", b"3", b"4"]
 
     town.run(work)
@@ -139,6 +144,23 @@ def test_a_busy_receiver_does_not_hold_up_its_senders_others() -> None:
         await town.a.get(PEER, "path", 0, 400, timeout_s=60)
         assert town.loop.time() - began < 1 and not waits.done()
         assert len(await waits) == 400
+
+    town.run(work)
+
+
+def test_whoever_floods_a_channel_waits_for_the_line() -> None:
+    """Or one channel's frames would keep every other's waiting without end."""
+    town = Town()
+
+    async def work() -> None:
+        channel, other = await town.a.connect("b", B), await town.a.connect("b", B)
+        began = town.loop.time()
+        for _ in range(20):
+            await channel.send(b"x" * 100)
+        assert town.loop.time() - began == pytest.approx(20 * 0.1 - BUFFER_S, abs=0.01)
+        await other.send(b"mine")
+        await asyncio.sleep(0.2 + BUFFER_S + 0.02)
+        assert town.received[-1] == b"mine"
 
     town.run(work)
 

@@ -330,6 +330,8 @@ class Chaos:
     def _ask_to_rewind(self) -> None:
         view = self.referee.view
         places = [to for to in (0, *(step.position for step in view.path)) if view.may_rewind(to)]
+        if not places:
+            return
         self._ask(RewindAsked(self._rng.choice(places), "the operator wants it"))
 
     def _ask(self, event: Event) -> None:

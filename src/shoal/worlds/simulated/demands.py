@@ -70,9 +70,13 @@ class Demands:
         self._check_snapshot()
 
     async def end(self) -> None:
-        """The run stops, its final state is saved, and every honest node is done with it."""
+        """The run stops, its final state is saved, and every honest node is done with it. (If liars alone were in
+        it when it stopped, nobody is left whose word could save it.)"""
         await self._until(
-            lambda: self._is_over() and all(place.finished for place in self._honest),
+            lambda: (
+                all(place.finished for place in self._honest)
+                and (self._is_over() or all(place.finished == "refused" for place in self._honest))
+            ),
             "the run did not end after healing",
         )
         if lost := self._referee.unsettled():
