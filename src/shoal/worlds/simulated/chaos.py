@@ -328,11 +328,12 @@ class Chaos:
             self.loop.call_later(OPERATOR_RETRY_S, self._ask_to_stop)
 
     def _ask_to_rewind(self) -> None:
+        """Back to where it may go; of a run that is finished, to the beginning, which must be refused."""
         view = self.referee.view
         places = [to for to in (0, *(step.position for step in view.path)) if view.may_rewind(to)]
         if not places:
             return
-        self._ask(RewindAsked(self._rng.choice(places), "the operator wants it"))
+        self._ask(RewindAsked(self._rng.choice(places or [0]), "the operator wants it"))
 
     def _ask(self, event: Event) -> None:
         place = self.places["coordinator"]
