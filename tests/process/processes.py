@@ -27,6 +27,10 @@ _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
+PATIENCE = 2.5
+"""How much longer than on an idle machine things may take on a busy one."""
+
+
 def eventually(condition: Callable[[], T], within_s: float, what: str) -> T:
     """The condition's first true value. The one place where a test waits: by looking again, with a deadline."""
     deadline = time.monotonic() + within_s
