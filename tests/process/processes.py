@@ -33,7 +33,7 @@ PATIENCE = 2.5
 
 def eventually(condition: Callable[[], T], within_s: float, what: str) -> T:
     """The condition's first true value. The one place where a test waits: by looking again, with a deadline."""
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + within_s * PATIENCE
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
         time.sleep(POLL_S)
