@@ -87,7 +87,7 @@ class Arrivals:
 
 
 class RunResources:
-    """One run's blobs and log, served to its members."""
+    """One run's blobs and log: members may store, whoever knows the run's id may read."""
 
     def __init__(
         self,
