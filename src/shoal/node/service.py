@@ -19,8 +19,8 @@ from typing import Any
 
 from shoal.base.disk import SubDisk
 from shoal.base.errors import ChannelClosed, ShoalError
-from shoal.base.host import Host, Peer
-from shoal.base.ids import BlobId, NodeId
+from shoal.base.host import Host
+from shoal.base.ids import BlobId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.node import events as ev
 from shoal.node.keeping import Keeping
@@ -28,6 +28,7 @@ from shoal.node.learner import Learner, MadeUpdate
 from shoal.node.link import ControlLink
 from shoal.node.machine import NodeMachine
 from shoal.node.session import Invitation
+from shoal.node.supply import RETRY_S, Supply
 from shoal.replica.blobs import BlobStore
 from shoal.replica.fold import FoldRules, check_arithmetic, fold
 from shoal.replica.serving import ResourcesByRun, RunResources
@@ -35,8 +36,8 @@ from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
 from shoal.runlog.chain import Equivocation
 from shoal.runlog.entries import Attestation, Claim, Genesis
-from shoal.runlog.statements import most_bytes, open_receipt
-from shoal.runlog.view import RunView, SavedState, Step, Update, head_of
+from shoal.runlog.statements import most_bytes
+from shoal.runlog.view import RunView, SavedState, Step, head_of
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
 from shoal.wire.identity import Identity
@@ -46,14 +47,12 @@ from shoal.wire.messages import (
     Heartbeat,
     Offer,
 )
-from shoal.wire.signed import Signed, sign
+from shoal.wire.signed import sign
 
 REQUEST_TIMEOUT_S = 20.0
 STEP_JOB_S = 0.1
 """Short steps run several to a job, about this long, so that handing over costs nothing."""
-RETRY_S = 1.0
 MAX_BACKLOG = 4096
-FETCHES_AT_ONCE = 8
 FIRST_QUOTA_BYTES = 1 << 30
 """Room for others' blobs until the recipe says how much there is."""
 
@@ -102,14 +101,14 @@ class NodeService:
         folder = SubDisk(host.disk, f"runs/{invitation.run}")
         self.blobs = BlobStore(folder, host.reached)
         self.keeping = Keeping(folder, invitation.run, host.reached)
-        self._swarm = Swarm(host, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
         self._make_trainer = make_trainer
         self._local: bytes | None = None
         self._rules: FoldRules | None = None
         self._blob_address = ""
         self._link = ControlLink(host, identity, invitation, self._post)
+        swarm = Swarm(host, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
+        self._supply = Supply(host, self.blobs, swarm, self._link)
         self._model = asyncio.Lock()
-        self._pushing = asyncio.Lock()
         self._candidate: tuple[int, State] | None = None
         self._state_task: asyncio.Task[None] | None = None
         self._stop_training = asyncio.Event()
@@ -228,8 +227,7 @@ class NodeService:
             case ev.Publish():
                 self._spawn(self._publish(effect), "publish")
             case ev.PushTo():
-                if not self._pushing.locked():  # One at a time, however often it asks.
-                    self._spawn(self._push_to_coordinator(effect.blob), "push")
+                self._spawn(self._supply.push_to_coordinator(effect.blob), "push")
             case ev.Prune():
                 await self._prune()
             case ev.Disputed():
@@ -299,26 +297,12 @@ class NodeService:
         )
 
     async def _publish(self, work: ev.Publish) -> None:
-        """Push the update to as many others as must hold it, peers first, the coordinator as last resort."""
         claim = work.outgoing.claim
         wanted = self.machine.recipe.storage.receipts if self.machine.recipe else 1
-        *others, coordinator = self._link.sources()
-        self.host.random.shuffle(others)
-        receipts: list[Signed] = []
-        for peer in self._swarm.order([*others, coordinator]):
-            if len(receipts) < wanted or (peer is coordinator and work.to_coordinator):
-                receipt = await self._swarm.push(claim.blob, peer, partial(self._vouches, claim, peer))
-                receipts += [receipt] if receipt is not None else []
-        if not receipts:
-            await self.host.clock.sleep(RETRY_S)
+        publish = self._supply.publish(claim, self.machine.view, wanted, to_coordinator=work.to_coordinator)
+        receipts = await publish
         self.host.reached("node.before-claim")
-        self._post(ev.Published(claim.sequence, tuple(receipts)))
-
-    def _vouches(self, claim: Claim, peer: Peer, signed: Signed) -> bool:
-        """True if this is the peer's receipt for just this update."""
-        receipt = open_receipt(self.machine.view, signed)
-        wanted = (peer.node, claim.blob, claim.size_bytes)
-        return receipt is not None and (receipt.holder, receipt.blob, receipt.size_bytes) == wanted
+        self._post(ev.Published(claim.sequence, receipts))
 
     # --- seal -> fetch -> decode -> aggregate -> outer step ------------------------------------------------
 
@@ -326,7 +310,9 @@ class NodeService:
         step = work.step
         state = None
         while state is None:
-            await self._fetch_updates(step)
+            await self._supply.fetch_updates(
+                step, lambda blob, seconds: self._post(ev.CannotFetch(step.position, blob, seconds))
+            )
             state = await self.host.work(partial(self._fold_now, step))
         hashed = await self.host.work(partial(state_hash, state))
         snapshot = (
@@ -335,19 +321,6 @@ class NodeService:
         validation = await self._evaluate(state) if work.evaluate else None
         self._candidate = (step.position, state)
         self._post(ev.HasState(at=step.position, state=hashed, snapshot=snapshot, validation=validation))
-
-    async def _fetch_updates(self, step: Step) -> None:
-        """All updates of a seal, several at a time."""
-        slots = asyncio.Semaphore(FETCHES_AT_ONCE)
-
-        async def one(update: Update) -> None:
-            async with slots:
-                holders = (*update.holders, update.claim.node)
-                await self._fetch(update.claim.blob, update.claim.size_bytes, holders, step.position)
-
-        async with asyncio.TaskGroup() as tasks:
-            for update in step.updates:
-                tasks.create_task(one(update), name=f"fetch update {update.claim.blob[:8]}")
 
     def _fold_now(self, step: Step) -> State | None:
         """The next state, or None if an update is not there (any more), or rotten, and must be fetched again."""
@@ -413,7 +386,7 @@ class NodeService:
             return
         build = partial(self._make_trainer, self.machine.recipe, genesis, self.blobs.get)
         for blob in data_blobs(genesis.manifest):
-            await self._fetch_sound(blob)
+            await self._supply.read(blob, None)
         trainer = await self.host.work(build)
         self._rules = self.machine.recipe.strategy.fold_rules()
         self._resources.quota_bytes = self.machine.recipe.storage.quota_bytes
@@ -431,13 +404,9 @@ class NodeService:
         """Begin from a saved state, verified against the hash in the log."""
         genesis = self.machine.view.genesis
         assert genesis is not None
-        while True:
-            await self._fetch(saved.blob, saved.size_bytes, saved.holders, -1)
-            await self.host.clock.sleep(0)
-            with contextlib.suppress(ShoalError, FileNotFoundError):
-                state = await self.host.work(lambda: decode_state(self.blobs.get(saved.blob), genesis.layout))
-                hashed = await self.host.work(partial(state_hash, state))
-                break
+        data = await self._supply.read(saved.blob, saved.size_bytes, saved.holders)
+        state = await self.host.work(lambda: decode_state(data, genesis.layout))
+        hashed = await self.host.work(partial(state_hash, state))
         if hashed != saved.state:
             raise ShoalError(
                 "SH-LOG-05",
@@ -455,32 +424,6 @@ class NodeService:
         blob = await self.host.work(lambda: self.blobs.put(encode_state(state)))
         hashed = await self.host.work(partial(state_hash, state))
         self._post(ev.HasState(at=at, state=hashed, snapshot=blob, validation=None))
-
-    async def _fetch_sound(self, blob: BlobId) -> None:
-        """Bring a blob here and read it once: a file that has rotted is set aside by that, and fetched anew."""
-        while True:
-            await self._fetch(blob, None, (), -1)
-            try:
-                await self.host.work(partial(self.blobs.get, blob))
-                return
-            except ShoalError as error:
-                if error.code != "SH-BLOB-02":
-                    raise
-
-    async def _fetch(
-        self, blob: BlobId, size_bytes: int | None, holders: tuple[NodeId, ...], at: int
-    ) -> None:
-        """Bring a blob here, however long it takes; say so when it takes long."""
-        began, wait = self.host.clock.now(), RETRY_S / 4
-        while await self._swarm.fetch(blob, size_bytes, self._link.sources(holders)) is None:
-            await self.host.clock.sleep(wait)
-            wait = min(wait * 2, RETRY_S * 2)
-            if at >= 0:
-                self._post(ev.CannotFetch(at, blob, self.host.clock.now() - began))
-
-    async def _push_to_coordinator(self, blob: BlobId) -> None:
-        async with self._pushing:
-            await self._swarm.push(blob, self._link.sources()[-1])
 
     async def _prune(self) -> None:
         assert self.machine.recipe is not None
