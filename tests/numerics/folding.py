@@ -16,7 +16,7 @@ import torch
 
 from shoal.base.layout import Layout, make_layout
 from shoal.codec import CHUNK
-from shoal.replica.fold import FoldRules, fold
+from shoal.replica.fold import FoldRules, SealedBlob, fold
 from shoal.replica.state import State, initial_state, state_hash
 from shoal.replica.update import encode_update
 from shoal.strategy.pieces import Strategy
@@ -56,12 +56,12 @@ def values_of(seed: int, numel: int) -> Vector:
     return (top / np.float32(1 << 23) - np.float32(1)) * np.float32(0.01 * (1 + seed))
 
 
-def updates_of(rules: FoldRules, layout: Layout, round_number: int) -> list[tuple[bytes, int]]:
+def updates_of(rules: FoldRules, layout: Layout, round_number: int) -> list[SealedBlob]:
     blobs = []
     for number, weight in enumerate(WEIGHTS):
         flat = torch.from_numpy(values_of(10 * round_number + number + 1, layout.numel))
         parts = [(i, rules.codec.encode(flat[p.start : p.stop])) for i, p in enumerate(layout.fragments)]
-        blobs.append((encode_update(parts), weight))
+        blobs.append(SealedBlob(encode_update(parts), weight))
     return blobs
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from shoal.replica.fold import fold
+from shoal.replica.fold import SealedBlob, fold
 from shoal.replica.state import encode_state, initial_state, state_hash
 from shoal.replica.update import encode_update
 
@@ -53,7 +53,7 @@ def test_threads_of_this_process(threads: int) -> None:
         torch.set_num_threads(before)
 
 
-def _one_round(codec: str, blobs: list[tuple[bytes, int]]) -> tuple[bytes, tuple[int, ...]]:
+def _one_round(codec: str, blobs: list[SealedBlob]) -> tuple[bytes, tuple[int, ...]]:
     rules, layout = folding.rules_of(codec, "nesterov"), folding.layout_of(3)
     first = torch.from_numpy(folding.values_of(0, layout.numel))
     state = initial_state(layout, first, rules.outer.slots)
@@ -63,7 +63,7 @@ def _one_round(codec: str, blobs: list[tuple[bytes, int]]) -> tuple[bytes, tuple
 
 def _void_ones(codec: str) -> dict[str, bytes]:
     rules, layout = folding.rules_of(codec, "nesterov"), folding.layout_of(3)
-    good = folding.updates_of(rules, layout, 0)[0][0]
+    good = folding.updates_of(rules, layout, 0)[0].blob
     other = folding.layout_of(1)
     whole = torch.from_numpy(folding.values_of(3, other.numel))
     bad_float = b"\xff\xff\xff\xff"
@@ -92,7 +92,7 @@ def test_void_updates_leave_the_bits_of_leaving_them_out(codec: str, what: str) 
 
 @pytest.mark.parametrize("codec", folding.CODECS)
 def test_a_round_of_void_updates_changes_nothing(codec: str) -> None:
-    blobs = [(blob, 1) for blob in _void_ones(codec).values()]
+    blobs = [SealedBlob(blob, 1) for blob in _void_ones(codec).values()]
     state, void = _one_round(codec, blobs)
     assert void == tuple(range(len(blobs))) and state == _one_round(codec, [])[0]
 
@@ -112,6 +112,6 @@ def test_fragments_that_are_not_named_stay() -> None:
     state = initial_state(layout, first, rules.outer.slots)
     part = layout.fragments[1]
     blob = encode_update([(1, rules.codec.encode(torch.ones(part.numel)))])
-    after = fold(state, (1,), [(blob, 1)], rules).state
+    after = fold(state, (1,), [SealedBlob(blob, 1)], rules).state
     changed = torch.nonzero(after.params != state.params).flatten()
     assert int(changed.min()) >= part.start and int(changed.max()) < part.stop

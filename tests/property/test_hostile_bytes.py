@@ -14,7 +14,7 @@ from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.base.layout import make_layout
 from shoal.codec import CODECS
 from shoal.replica.blobs import ChunkList, chunk_list, read_chunk_list
-from shoal.replica.fold import FoldRules, fold
+from shoal.replica.fold import FoldRules, SealedBlob, fold
 from shoal.replica.serving import PutReply
 from shoal.replica.state import decode_state, encode_state, initial_state
 from shoal.replica.update import encode_update, open_update
@@ -190,9 +190,9 @@ def test_a_void_update_leaves_the_bits_of_leaving_it_out(data: st.DataObject, ki
     rules: FoldRules = Strategy.model_validate(
         expand({"preset": "diloco", "codec": {"kind": kind}})
     ).fold_rules()
-    good = [(UPDATES[kind], 3), (UPDATES[kind], 5)]
+    good = [SealedBlob(UPDATES[kind], 3), SealedBlob(UPDATES[kind], 5)]
     blob = data.draw(mutations([UPDATES[kind]]))
-    mixed = [*good[:at], (blob, 11), *good[at:]]
+    mixed = [*good[:at], SealedBlob(blob, 11), *good[at:]]
     folded = fold(STATE, (0, 1), mixed, rules)
     if folded.void:
         assert folded.void == (at,)

@@ -10,7 +10,8 @@ To add one: one file with a class like those here, and one line in `aggregate/__
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import torch
@@ -21,8 +22,30 @@ Combine = Callable[[int, int, torch.Tensor, torch.Tensor], None]
 """(start, stop, out, scratch): write the aggregate of values [start, stop) to `out`; both have that length."""
 
 
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """One accepted update of a fragment, as its seal lists it."""
+
+    source: Source
+    weight: int
+    age: int = 0
+    """How many versions the fragment had moved on since the update's base."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathering:
+    """What a seal brings together for one fragment."""
+
+    updates: Sequence[Sealed]
+    whole: int
+    """The weight that counts as the whole fleet; at least the sum of the weights that are here."""
+    numel: int
+    slots: Mapping[str, torch.Tensor]
+    """The outer optimiser's state of the fragment, before the step; to be read only."""
+
+
 class Aggregator(Protocol):
-    def begin(self, sources: Sequence[Source], weights: Sequence[int], numel: int) -> Combine:
+    def begin(self, gathering: Gathering) -> Combine:
         """Look at the updates as a whole, then combine them range by range."""
 
 

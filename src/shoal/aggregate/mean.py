@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 
-from shoal.aggregate.base import Combine, float32
-from shoal.codec.base import Source
+from shoal.aggregate.base import Combine, Gathering, float32
 
 
 class WeightedMean:
-    def begin(self, sources: Sequence[Source], weights: Sequence[int], numel: int) -> Combine:
-        total = sum(weights)
-        shares = [float32(weight / total) for weight in weights]
+    def begin(self, gathering: Gathering) -> Combine:
+        sources = [update.source for update in gathering.updates]
+        shares = [float32(update.weight / gathering.whole) for update in gathering.updates]
 
         def combine(start: int, stop: int, out: torch.Tensor, scratch: torch.Tensor) -> None:
             sources[0].decode(start, stop, shares[0], out)
             for source, share in zip(sources[1:], shares[1:], strict=True):
-                source.decode(start, stop, share, scratch)
-                out.add_(scratch)
+                source.accumulate(start, stop, share, out, scratch)
 
         return combine

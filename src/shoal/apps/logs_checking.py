@@ -14,7 +14,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, RunId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.replica.blobs import BlobStore, chunk_list
-from shoal.replica.fold import FoldRules, fold
+from shoal.replica.fold import FoldRules, SealedBlob, fold
 from shoal.replica.state import State, decode_state, state_hash
 from shoal.runlog.view import RunView, SavedState, Step, verify_log
 from shoal.strategy.recipe import recipe_in_log
@@ -148,7 +148,7 @@ def _earliest(blobs: BlobStore, view: RunView) -> tuple[SavedState, list[Step]]:
 
 
 def _fold(blobs: BlobStore, state: State, step: Step, rules: FoldRules) -> State:
-    updates = [(_read(blobs, update.claim.blob), update.weight) for update in step.updates]
+    updates = [SealedBlob(_read(blobs, update.claim.blob), update.weight) for update in step.updates]
     return fold(state, step.fragments, updates, rules).state
 
 

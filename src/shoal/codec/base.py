@@ -25,16 +25,41 @@ the size up to which torch runs an elementwise operation in one thread: the fold
 
 
 class Source(Protocol):
-    """An opened update of one fragment."""
+    """An opened update of one fragment. Every range's `start` is a multiple of `CHUNK`, and it is at most one long;
+    ranges are asked for from several threads at once."""
 
     def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
-        """Write values [start, stop) times `factor`, a float32 number, into `out`, float32 on any device. `start`
-        is a multiple of `CHUNK`, and the range is at most one."""
+        """Write values [start, stop) times `factor`, a float32 number, into `out`, float32 on any device."""
+
+    def accumulate(
+        self, start: int, stop: int, factor: float, out: torch.Tensor, scratch: torch.Tensor
+    ) -> None:
+        """Add what `decode` would write to `out`, to the same bits; `scratch` is as long, and overwritten."""
+
+    def sent(self, start: int, stop: int, out: torch.Tensor) -> None:
+        """Write 1 where a value was sent, 0 where the codec left it out."""
+
+
+class DenseSource:
+    """A source that sends every value: only `decode` is left to write."""
+
+    def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
+        raise NotImplementedError
+
+    def accumulate(
+        self, start: int, stop: int, factor: float, out: torch.Tensor, scratch: torch.Tensor
+    ) -> None:
+        self.decode(start, stop, factor, scratch)
+        out.add_(scratch)
+
+    def sent(self, start: int, stop: int, out: torch.Tensor) -> None:
+        out.fill_(1.0)
 
 
 class Codec(Protocol):
-    def encode(self, values: torch.Tensor) -> bytes:
-        """Encode a flat float32 tensor. Raises SH-CODEC-01 for anything that is not finite."""
+    def encode(self, values: torch.Tensor, seed: int = 0) -> bytes:
+        """Encode a flat float32 tensor on any device, to the same bytes whichever it is. `seed` is the same for all
+        nodes of a round, for codecs that draw. Raises SH-CODEC-01 for anything that is not finite."""
 
     def open(self, payload: memoryview, numel: int) -> Source | None:
         """The values in hostile bytes, or None if they are not `numel` finite values of this codec."""

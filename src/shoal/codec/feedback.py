@@ -24,9 +24,9 @@ def decode_all(codec: Codec, payload: bytes, numel: int) -> torch.Tensor:
 
 
 def encode_with_feedback(
-    codec: Codec, update: torch.Tensor, residual: torch.Tensor | None
+    codec: Codec, update: torch.Tensor, residual: torch.Tensor | None, seed: int = 0
 ) -> tuple[bytes, torch.Tensor]:
     """Encode `update + residual`; the bytes and what they leave out."""
     wanted = update if residual is None else update + residual
-    payload = codec.encode(wanted)
+    payload = codec.encode(wanted, seed)
     return payload, wanted - decode_all(codec, payload, wanted.numel())

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from shoal.base.errors import ShoalError
-from shoal.codec.base import check_encodable, tensor_bytes, tensor_view
+from shoal.codec.base import DenseSource, check_encodable, tensor_bytes, tensor_view
 
 
-class _Floats:
+class _Floats(DenseSource):
     def __init__(self, values: torch.Tensor) -> None:
         self._values = values
 
@@ -22,7 +22,7 @@ class FloatCodec:
     def __init__(self, dtype: torch.dtype) -> None:
         self._dtype = dtype
 
-    def encode(self, values: torch.Tensor) -> bytes:
+    def encode(self, values: torch.Tensor, seed: int = 0) -> bytes:
         narrow = check_encodable(values).to(self._dtype)
         if not bool(torch.isfinite(narrow).all()):
             raise ShoalError(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from shoal.base.errors import ShoalError
-from shoal.codec.base import CHUNK, check_encodable, tensor_bytes, tensor_view
+from shoal.codec.base import CHUNK, DenseSource, check_encodable, tensor_bytes, tensor_view
 
 
-class _Blocks:
+class _Blocks(DenseSource):
     def __init__(self, scales: torch.Tensor, codes: torch.Tensor, block: int) -> None:
         self._scales, self._codes, self._block = scales, codes, block
 
@@ -31,7 +31,7 @@ class Int8Codec:
             raise ValueError(f"block must be a power of two up to {CHUNK}, not {block}")
         self._block = block
 
-    def encode(self, values: torch.Tensor) -> bytes:
+    def encode(self, values: torch.Tensor, seed: int = 0) -> bytes:
         flat = check_encodable(values)
         blocks = -(-flat.numel() // self._block)
         padded = torch.nn.functional.pad(flat, (0, blocks * self._block - flat.numel())).view(blocks, -1)

@@ -30,7 +30,7 @@ from shoal.node.machine import NodeMachine
 from shoal.node.session import Invitation
 from shoal.node.supply import RETRY_S, Supply
 from shoal.replica.blobs import BlobStore
-from shoal.replica.fold import FoldRules, check_arithmetic, fold
+from shoal.replica.fold import FoldRules, SealedBlob, check_arithmetic, fold
 from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
@@ -326,7 +326,7 @@ class NodeService:
         """The next state, or None if an update is not there (any more), or rotten, and must be fetched again."""
         assert self.state is not None and self._rules is not None
         try:
-            updates = [(self.blobs.get(update.claim.blob), update.weight) for update in step.updates]
+            updates = [SealedBlob(self.blobs.get(u.claim.blob), u.weight) for u in step.updates]
         except (FileNotFoundError, ShoalError):
             return None
         return fold(self.state, step.fragments, updates, self._rules).state

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
-from shoal.aggregate.base import Aggregator, OuterOptimizer
+from shoal.aggregate.base import Aggregator, Gathering, OuterOptimizer, Sealed
 from shoal.base.errors import ShoalError
-from shoal.codec.base import CHUNK, Codec, Source
+from shoal.codec.base import CHUNK, Codec
 from shoal.replica.state import State
 from shoal.replica.update import open_update
 from shoal.runlog.entries import Genesis
@@ -44,6 +44,16 @@ class FoldRules:
 
 
 @dataclass(frozen=True, slots=True)
+class SealedBlob:
+    """An accepted update as it lies in the store."""
+
+    blob: bytes
+    weight: int
+    ages: tuple[int, ...] = ()
+    """By fragment of the seal, how many versions it had moved on since the update's base; () if none has."""
+
+
+@dataclass(frozen=True, slots=True)
 class Folded:
     state: State
     void: tuple[int, ...]
@@ -53,33 +63,44 @@ class Folded:
 def fold(
     state: State,
     fragments: tuple[int, ...],
-    updates: Sequence[tuple[bytes, int]],
+    updates: Sequence[SealedBlob],
     rules: FoldRules,
+    whole: int = 0,
 ) -> Folded:
-    """Apply (blob, weight) pairs, in order, to the named fragments."""
-    opened = [open_update(blob, state.layout, fragments, rules.codec) for blob, _ in updates]
+    """Apply updates, in order, to the named fragments. `whole` is the weight of the whole fleet, where those
+    that are here are but a part of it."""
+    opened = [open_update(update.blob, state.layout, fragments, rules.codec) for update in updates]
     void = tuple(index for index, sources in enumerate(opened) if sources is None)
-    sound = [(s, weight) for s, (_, weight) in zip(opened, updates, strict=True) if s is not None]
+    sound = [
+        (sources, update) for sources, update in zip(opened, updates, strict=True) if sources is not None
+    ]
     if not sound:
         return Folded(state, void)
     params = state.params.clone()
     slots = {name: vector.clone() for name, vector in state.slots.items()}
-    weights = [weight for _, weight in sound]
-    for index in fragments:
+    whole = max(whole, sum(update.weight for _, update in sound))
+    for place, index in enumerate(fragments):
         part = slice(state.layout.fragments[index].start, state.layout.fragments[index].stop)
-        sources = [by_fragment[index] for by_fragment, _ in sound]
-        _fold_fragment(params[part], {k: v[part] for k, v in slots.items()}, sources, weights, rules)
+        gathering = Gathering(
+            updates=[
+                Sealed(sources[index], update.weight, update.ages[place] if update.ages else 0)
+                for sources, update in sound
+            ],
+            whole=whole,
+            numel=state.layout.fragments[index].numel,
+            slots={name: vector[part] for name, vector in slots.items()},
+        )
+        _fold_fragment(params[part], dict(gathering.slots), gathering, rules)
     return Folded(State(state.layout, params, slots), void)
 
 
 def _fold_fragment(
     params: torch.Tensor,
     slots: dict[str, torch.Tensor],
-    sources: list[Source],
-    weights: list[int],
+    gathering: Gathering,
     rules: FoldRules,
 ) -> None:
-    combine = rules.aggregator.begin(sources, weights, params.numel())
+    combine = rules.aggregator.begin(gathering)
     starts = range(0, params.numel(), CHUNK)
     # As many threads as torch may use here; each takes whole chunks, so the result does not depend on how many.
     threads = min(torch.get_num_threads(), len(starts)) if params.device.type == "cpu" else 1

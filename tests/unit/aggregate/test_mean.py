@@ -1,11 +1,12 @@
 import pytest
 import torch
 
-from shoal.aggregate import AGGREGATORS
+from shoal.aggregate import AGGREGATORS, Gathering, Sealed
 from shoal.aggregate.base import float32
+from shoal.codec.base import DenseSource
 
 
-class Plain:
+class Plain(DenseSource):
     def __init__(self, values: list[float]) -> None:
         self.values = torch.tensor(values)
 
@@ -16,7 +17,9 @@ class Plain:
 def _mean(values: list[list[float]], weights: list[int]) -> torch.Tensor:
     size = len(values[0])
     out, scratch = torch.full((size,), 7.0), torch.full((size,), 9.0)
-    AGGREGATORS["mean"]().begin([Plain(v) for v in values], weights, size)(0, size, out, scratch)
+    updates = [Sealed(Plain(v), weight) for v, weight in zip(values, weights, strict=True)]
+    gathering = Gathering(updates=updates, whole=sum(weights), numel=size, slots={})
+    AGGREGATORS["mean"]().begin(gathering)(0, size, out, scratch)
     return out
 
 

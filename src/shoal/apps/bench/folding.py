@@ -12,7 +12,7 @@ import torch
 from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
 from shoal.base.layout import make_layout
 from shoal.codec import CODECS
-from shoal.replica.fold import FoldRules, fold
+from shoal.replica.fold import FoldRules, SealedBlob, fold
 from shoal.replica.state import State, initial_state
 from shoal.replica.update import encode_update
 
@@ -31,7 +31,7 @@ def measure(params: int, updates: int, threads: int, say: Callable[[str], None])
     blobs = []
     for number in range(updates):
         payload = codec.encode(values.normal_(0, 1e-3, generator=random))
-        blobs.append((encode_update([(0, payload)]), 100 + number))
+        blobs.append(SealedBlob(encode_update([(0, payload)]), 100 + number))
     state = initial_state(
         make_layout([("weights", (params,))]), values.normal_(generator=random), rules.outer.slots
     )
@@ -40,7 +40,7 @@ def measure(params: int, updates: int, threads: int, say: Callable[[str], None])
         copy_s.append(_timed(lambda: _copy(state)))
         fold_s.append(_timed(lambda: fold(state, (0,), blobs, rules)))
         say(f"run {number + 1} of {REPEATS}: fold {fold_s[-1]:.2f} s, copy {copy_s[-1]:.2f} s")
-    update_bytes = sum(len(blob) for blob, _ in blobs)
+    update_bytes = sum(len(update.blob) for update in blobs)
     state_bytes = 4 * params * (1 + len(state.slots))
     fold_gb_s = (update_bytes + 2 * state_bytes) / min(fold_s) / 1e9
     copy_gb_s = 2 * state_bytes / min(copy_s) / 1e9
