@@ -86,7 +86,7 @@ def test_void_updates_leave_the_bits_of_leaving_them_out(codec: str, what: str) 
     expected, none_void = _one_round(codec, good)
     assert none_void == ()
     for at in (0, 2, len(good)):
-        mixed = [*good[:at], (_void_ones(codec)[what], 10**6), *good[at:]]
+        mixed = [*good[:at], SealedBlob(_void_ones(codec)[what], 10**6), *good[at:]]
         assert _one_round(codec, mixed) == (expected, (at,))
 
 
