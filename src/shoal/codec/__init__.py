@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import torch
+from functools import partial
 
 from shoal.codec.base import CHUNK, Codec, Source
-from shoal.codec.floats import FloatCodec
-from shoal.codec.int8 import Int8Codec
+from shoal.codec.chain import ChainCodec, dct
+from shoal.codec.dense import DENSE
+from shoal.codec.powersgd import PowerSgdCodec
+from shoal.codec.random_k import RandomKCodec
+from shoal.codec.sparse import SparseCodec
 
 CODECS: dict[str, Callable[..., Codec]] = {
-    "none": lambda: FloatCodec(torch.float32),
-    "fp16": lambda: FloatCodec(torch.float16),
-    "int8": Int8Codec,
+    **DENSE,
+    "top-k": SparseCodec,
+    "chunked-top-k": partial(SparseCodec, density=1 / 32, chunk=4096, bits=2),
+    "ternary": partial(SparseCodec, density=0.1, chunk=4096, bits=1, share="fragment"),
+    "random-k": RandomKCodec,
+    "powersgd": PowerSgdCodec,
+    "dct": dct,
+    "chain": ChainCodec,
 }
 
 __all__ = ["CHUNK", "CODECS", "Codec", "Source"]

@@ -1,32 +1,40 @@
 """Error feedback: what a codec loses is remembered, and added to the next update.
 
-In flow an update and the residual so far; out flow bytes and the new residual. Invariant: decoded value plus
-new residual equals update plus old residual, up to one rounding; nothing is lost, only late.
+In flow an update and the residual so far; out flow bytes and the new residual. Invariant: with decay 1, decoded value
+plus new residual equals update plus old residual, up to one rounding; nothing is lost, only late. A decay below 1
+forgets that share of the residual every time, for codecs whose leftovers grow stale before they are sent.
 """
 
 from __future__ import annotations
 
 import torch
 
-from shoal.codec.base import CHUNK, Codec
+from shoal.codec.base import Codec, Source, decode_whole, ranges
 
 
 def decode_all(codec: Codec, payload: bytes, numel: int) -> torch.Tensor:
     """Every value of bytes this process has just encoded itself."""
-    source = codec.open(memoryview(payload), numel)
-    if source is None:
-        raise AssertionError("a codec could not open its own bytes")
-    out = torch.empty(numel)
-    for start in range(0, numel, CHUNK):
-        stop = min(start + CHUNK, numel)
-        source.decode(start, stop, 1.0, out[start:stop])
-    return out
+    return decode_whole(_own(codec, payload, numel), numel)
 
 
 def encode_with_feedback(
-    codec: Codec, update: torch.Tensor, residual: torch.Tensor | None, seed: int = 0
+    codec: Codec, update: torch.Tensor, residual: torch.Tensor | None, seed: int = 0, decay: float = 1.0
 ) -> tuple[bytes, torch.Tensor]:
-    """Encode `update + residual`; the bytes and what they leave out."""
-    wanted = update if residual is None else update + residual
+    """Encode `update + residual`, both flat; the bytes, and `decay` times what they leave out."""
+    wanted = update.clone() if residual is None else update + residual
     payload = codec.encode(wanted, seed)
-    return payload, wanted - decode_all(codec, payload, wanted.numel())
+    source, scratch = _own(codec, payload, wanted.numel()), wanted.new_empty(0)
+    for start, stop in ranges(source, wanted.numel(), wanted.device):
+        scratch = scratch.resize_(stop - start)
+        source.decode(start, stop, 1.0, scratch)
+        here = wanted[start:stop].sub_(scratch)
+        if decay != 1.0:
+            here.mul_(decay)
+    return payload, wanted
+
+
+def _own(codec: Codec, payload: bytes, numel: int) -> Source:
+    source = codec.open(memoryview(payload), numel)
+    if source is None:
+        raise AssertionError("a codec could not open its own bytes")
+    return source

@@ -1,11 +1,25 @@
-"""Block int8: each block of values as one float32 scale and one signed byte a value (4x fewer bytes)."""
+"""Block int8: each block of values as one float32 scale and one signed byte a value (4x fewer bytes).
+
+In flow values; out flow all scales, then all bytes. Invariant: decoded is within half a step (`max|x| / 127`) of what
+was encoded. Encoding takes a maximum for each block, then divides and rounds elementwise, so devices agree.
+"""
 
 from __future__ import annotations
 
 import torch
 
-from shoal.base.errors import ShoalError
-from shoal.codec.base import CHUNK, DenseSource, check_encodable, tensor_bytes, tensor_view
+from shoal.codec.base import (
+    DenseSource,
+    all_finite,
+    check_block,
+    check_encodable,
+    in_rows,
+    join_bytes,
+    scale_blocks,
+    slabs,
+    tensor_view,
+    too_large,
+)
 
 
 class _Blocks(DenseSource):
@@ -13,46 +27,43 @@ class _Blocks(DenseSource):
         self._scales, self._codes, self._block = scales, codes, block
 
     def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
-        block = self._block
-        scales = self._scales[start // block : -(-stop // block)].to(out.device) * factor
+        scales = self._scales[start // self._block : -(-stop // self._block)].to(out.device) * factor
         out.copy_(self._codes[start:stop])
-        whole = (stop - start) // block * block
-        if whole:
-            out[:whole].view(-1, block).mul_(scales[: whole // block, None])
-        if whole < stop - start:
-            out[whole:].mul_(scales[-1])
+        scale_blocks(out, scales, self._block)
 
 
 class Int8Codec:
     """`scale = max|x| / 127` for each block. Retune `block` down if a tensor mixes very different sizes."""
 
     def __init__(self, block: int = 256) -> None:
-        if not (1 <= block <= CHUNK) or CHUNK % block:
-            raise ValueError(f"block must be a power of two up to {CHUNK}, not {block}")
-        self._block = block
+        self._block = check_block("block", block)
+
+    def size_bytes(self, numel: int) -> int:
+        return -(-numel // self._block) * 4 + numel
 
     def encode(self, values: torch.Tensor, seed: int = 0) -> bytes:
         flat = check_encodable(values)
-        blocks = -(-flat.numel() // self._block)
-        padded = torch.nn.functional.pad(flat, (0, blocks * self._block - flat.numel())).view(blocks, -1)
-        scales = padded.abs().amax(dim=1) / 127
-        if not bool(torch.isfinite(scales * 128).all()):  # what `open` refuses must not be published
-            raise ShoalError(
-                "SH-CODEC-01",
-                "the update has a value too large for int8 blocks",
-                "lower the learning rate or clip gradients; nothing was published",
-            )
-        # A block whose scale underflows to zero decodes to zero; dividing by one keeps the codes zero too.
-        safe = torch.where(scales > 0, scales, torch.ones_like(scales))
-        codes = (padded / safe[:, None]).round_().clamp_(-127, 127).to(torch.int8)
-        return tensor_bytes(scales) + tensor_bytes(codes.view(-1)[: flat.numel()])
+        # A tensor, not a number: devices multiply by a number's reciprocal, which rounds twice.
+        steps = flat.new_tensor(127.0)
+        every_scale, every_code = [], []
+        for part in slabs(flat):
+            rows = in_rows(part, self._block)
+            scales = torch.maximum(rows.amax(dim=1), -rows.amin(dim=1)).abs_() / steps  # never minus zero
+            # A block whose scale underflows to zero decodes to zero; dividing by one keeps the codes zero too.
+            safe = torch.where(scales > 0, scales, torch.ones_like(scales))
+            codes = (rows / safe[:, None]).round_().clamp_(-127, 127).to(torch.int8)
+            every_scale.append(scales)
+            every_code.append(codes.view(-1)[: part.numel()])
+        scales = torch.cat(every_scale)
+        if not all_finite(scales * 128):  # what `open` refuses must not be published
+            raise too_large("int8 blocks")
+        return join_bytes(scales, *every_code)
 
     def open(self, payload: memoryview, numel: int) -> _Blocks | None:
-        scale_bytes = -(-numel // self._block) * 4
-        if len(payload) != scale_bytes + numel:
+        if len(payload) != self.size_bytes(numel):
             return None
-        scales = tensor_view(payload[:scale_bytes], torch.float32)
+        scales = tensor_view(payload[: len(payload) - numel], torch.float32)
         # 128 x the scale must be finite too, or a block could decode to infinity.
-        if not bool(torch.isfinite(scales * 128).all()):
+        if not all_finite(scales * 128):
             return None
-        return _Blocks(scales, tensor_view(payload[scale_bytes:], torch.int8), self._block)
+        return _Blocks(scales, tensor_view(payload[len(payload) - numel :], torch.int8), self._block)

@@ -21,3 +21,18 @@ def test_a_lossless_codec_leaves_nothing() -> None:
     update = torch.randn(100, generator=torch.Generator().manual_seed(2))
     payload, residual = encode_with_feedback(CODECS["none"](), update, None)
     assert torch.count_nonzero(residual) == 0 and len(payload) == 400
+
+
+def test_decay_forgets_a_share_of_what_is_left() -> None:
+    update, old = torch.linspace(-1, 1, 512) ** 3, torch.full((512,), 0.01)
+    payload, whole = encode_with_feedback(CODECS["two-bit"](), update, old)
+    same, half = encode_with_feedback(CODECS["two-bit"](), update, old, decay=0.5)
+    assert payload == same and torch.equal(half, whole * 0.5)
+    assert torch.count_nonzero(encode_with_feedback(CODECS["two-bit"](), update, old, decay=0.0)[1]) == 0
+
+
+def test_neither_update_nor_residual_is_changed() -> None:
+    update, old = torch.linspace(-1, 1, 512), torch.full((512,), 0.01)
+    encode_with_feedback(CODECS["one-bit"](), update, old)
+    encode_with_feedback(CODECS["one-bit"](), update, None)
+    assert torch.equal(update, torch.linspace(-1, 1, 512)) and torch.equal(old, torch.full((512,), 0.01))
