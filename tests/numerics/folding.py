@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from shoal.base.layout import Layout, make_layout
+from shoal.base.layout import FragmentSpec, Layout, make_layout
 from shoal.codec import CHUNK
 from shoal.replica.fold import FoldRules, SealedBlob, fold
 from shoal.replica.state import State, initial_state, state_hash
@@ -43,7 +43,11 @@ def rules_of(codec: str, outer: str) -> FoldRules:
 
 
 def layout_of(fragments: int) -> Layout:
-    return make_layout([(f"t{i}", (size,)) for i, size in enumerate(SIZES)], fragments)
+    """The cuts are fixed here: where a run's fragments begin is in its log, and no part of the arithmetic."""
+    whole = make_layout([(f"t{i}", (size,)) for i, size in enumerate(SIZES)])
+    cuts = {1: (0, whole.numel), 3: (0, SIZES[0], sum(SIZES[:3]), whole.numel)}[fragments]
+    spans = enumerate(itertools.pairwise(cuts))
+    return Layout(whole.tensors, tuple(FragmentSpec(f"part{i}", start, stop) for i, (start, stop) in spans))
 
 
 def values_of(seed: int, numel: int) -> Vector:

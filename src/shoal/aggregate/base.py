@@ -21,6 +21,11 @@ from shoal.codec.base import Source
 Combine = Callable[[int, int, torch.Tensor, torch.Tensor], None]
 """(start, stop, out, scratch): write the aggregate of values [start, stop) to `out`; both have that length."""
 
+_CPU = torch.device("cpu")
+
+LARGEST = 2.0**60
+"""No value of an aggregate counts for more than this, so that no number of rounds can overflow the state."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
@@ -42,9 +47,14 @@ class Gathering:
     numel: int
     slots: Mapping[str, torch.Tensor]
     """The outer optimiser's state of the fragment, before the step; to be read only."""
+    device: torch.device = _CPU
+    """Where the fragment is folded, and so where reductions over it are best made."""
 
 
 class Aggregator(Protocol):
+    reads: tuple[str, ...]
+    """The outer optimiser's state vectors that it looks at: an optimiser without them does not go with it."""
+
     def begin(self, gathering: Gathering) -> Combine:
         """Look at the updates as a whole, then combine them range by range."""
 
@@ -53,8 +63,14 @@ class OuterOptimizer(Protocol):
     slots: tuple[str, ...]
     """Names of the state vectors it keeps beside the parameters, each as long as they are."""
 
-    def step(self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor) -> None:
-        """Change `params` and `slots` in place by the aggregate, which may be overwritten."""
+    counts: bool
+    """Whether its rule depends on how many steps a fragment has taken; the state then counts them."""
+
+    def step(
+        self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor, taken: int
+    ) -> None:
+        """Change `params` and `slots` in place by the aggregate, which may be overwritten. `taken` is how many
+        steps the fragment took before this one, if the optimiser counts them."""
 
 
 def float32(value: float) -> float:

@@ -16,14 +16,22 @@ def check_rate(lr: float) -> None:
         raise ValueError(f"lr must be above 0 and at most 100, not {lr}")
 
 
+def check_decay(name: str, value: float) -> None:
+    if not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
+
+
 class OuterSGD:
     slots: tuple[str, ...] = ()
+    counts = False
 
     def __init__(self, lr: float = 1.0) -> None:
         check_rate(lr)
         self._lr = float32(lr)
 
-    def step(self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor) -> None:
+    def step(
+        self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor, taken: int
+    ) -> None:
         params.sub_(update.mul_(self._lr))
 
 
@@ -31,14 +39,16 @@ class OuterNesterov:
     """Retune `momentum` down when few rounds are planned: 0.9 needs hundreds to pay off."""
 
     slots: tuple[str, ...] = ("momentum",)
+    counts = False
 
     def __init__(self, lr: float = 0.7, momentum: float = 0.9) -> None:
         check_rate(lr)
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum must be at least 0 and below 1, not {momentum}")
+        check_decay("momentum", momentum)
         self._lr, self._momentum = float32(lr), float32(momentum)
 
-    def step(self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor) -> None:
+    def step(
+        self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor, taken: int
+    ) -> None:
         momentum = slots["momentum"]
         momentum.mul_(self._momentum).add_(update)
         update.add_(momentum * self._momentum).mul_(self._lr)

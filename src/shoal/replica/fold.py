@@ -8,12 +8,12 @@ identically on every machine; memory is one chunk an update, never a dense copy 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
 
-from shoal.aggregate.base import Aggregator, Gathering, OuterOptimizer, Sealed
+from shoal.aggregate.base import LARGEST, Aggregator, Gathering, OuterOptimizer, Sealed
+from shoal.aggregate.chunks import Spans, in_chunks
 from shoal.base.errors import ShoalError
 from shoal.codec.base import CHUNK, Codec
 from shoal.replica.state import State
@@ -89,9 +89,17 @@ def fold(
             whole=whole,
             numel=state.layout.fragments[index].numel,
             slots={name: vector[part] for name, vector in slots.items()},
+            device=params.device,
         )
-        _fold_fragment(params[part], dict(gathering.slots), gathering, rules)
-    return Folded(State(state.layout, params, slots), void)
+        _fold_fragment(params[part], dict(gathering.slots), gathering, rules, state.taken(index))
+    return Folded(State(state.layout, params, slots, _counted(state, fragments, rules.outer)), void)
+
+
+def _counted(state: State, fragments: tuple[int, ...], outer: OuterOptimizer) -> tuple[int, ...]:
+    if not outer.counts:
+        return state.steps
+    every = range(len(state.layout.fragments))
+    return tuple(state.taken(index) + (index in fragments) for index in every)
 
 
 def _fold_fragment(
@@ -99,23 +107,16 @@ def _fold_fragment(
     slots: dict[str, torch.Tensor],
     gathering: Gathering,
     rules: FoldRules,
+    taken: int,
 ) -> None:
     combine = rules.aggregator.begin(gathering)
-    starts = range(0, params.numel(), CHUNK)
-    # As many threads as torch may use here; each takes whole chunks, so the result does not depend on how many.
-    threads = min(torch.get_num_threads(), len(starts)) if params.device.type == "cpu" else 1
 
-    def fold_every(first: int) -> None:
+    def fold_some(spans: Spans) -> None:
         out, scratch = torch.empty_like(params[:CHUNK]), torch.empty_like(params[:CHUNK])
-        for start in starts[first::threads]:
-            stop = min(start + CHUNK, params.numel())
+        for start, stop in spans:
             aggregate = out[: stop - start]
             combine(start, stop, aggregate, scratch[: stop - start])
             here = {name: vector[start:stop] for name, vector in slots.items()}
-            rules.outer.step(params[start:stop], here, aggregate)
+            rules.outer.step(params[start:stop], here, aggregate.clamp_(-LARGEST, LARGEST), taken)
 
-    if threads == 1:
-        fold_every(0)
-        return
-    with ThreadPoolExecutor(threads, thread_name_prefix="fold") as pool:
-        list(pool.map(fold_every, range(threads)))
+    in_chunks(params.numel(), params.device, fold_some)

@@ -27,6 +27,11 @@ class State:
     layout: Layout
     params: torch.Tensor
     slots: dict[str, torch.Tensor]
+    steps: tuple[int, ...] = ()
+    """By fragment, how many outer steps it has taken; () before the first, and if the optimiser does not count."""
+
+    def taken(self, fragment: int) -> int:
+        return self.steps[fragment] if self.steps else 0
 
 
 def initial_state(layout: Layout, params: torch.Tensor, slots: tuple[str, ...]) -> State:
@@ -38,24 +43,27 @@ def initial_state(layout: Layout, params: torch.Tensor, slots: tuple[str, ...]) 
 def state_hash(state: State) -> str:
     """The Merkle root: chunks under vectors under fragments under the state."""
     root = blake3.blake3(b"state")
-    for fragment in state.layout.fragments:
+    for index, fragment in enumerate(state.layout.fragments):
         node = blake3.blake3(fragment.name.encode())
         for name, vector in _vectors(state):
             node.update(name.encode())
             for chunk in _chunks(vector[fragment.start : fragment.stop]):
                 node.update(blake3.blake3(chunk).digest())
+        if state.steps:
+            node.update(b"steps").update(state.steps[index].to_bytes(8, "little"))
         root.update(node.digest())
     return root.hexdigest()
 
 
-class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     numel: int
     slots: list[str]
+    steps: tuple[int, ...] = ()
 
 
 def encode_state(state: State) -> bytes:
     """Snapshot bytes: a header, then each vector's little-endian values."""
-    header = msgspec.msgpack.encode(_Header(state.layout.numel, sorted(state.slots)))
+    header = msgspec.msgpack.encode(_Header(state.layout.numel, sorted(state.slots), state.steps))
     parts = [_MAGIC, len(header).to_bytes(4, "little"), header]
     return b"".join([*parts, *(_bytes_of(vector) for _, vector in _vectors(state))])
 
@@ -72,11 +80,18 @@ def decode_state(data: bytes, layout: Layout) -> State:
             raise ValueError("its size does not fit the model")
         if len(set(header.slots)) != len(header.slots):
             raise ValueError("it has one slot twice")
+        if header.steps and not _are_steps(header.steps, layout):
+            raise ValueError("its counts of steps do not fit the model")
     except (ValueError, msgspec.DecodeError) as error:
         raise ShoalError("SH-BLOB-02", f"a snapshot cannot be read: {error}", "fetch it again") from None
     values = torch.frombuffer(bytearray(memoryview(data)[body:]), dtype=torch.float32)
     params, *slots = values.view(1 + len(header.slots), header.numel).unbind()
-    return State(layout, params, dict(zip(header.slots, slots, strict=True)))
+    return State(layout, params, dict(zip(header.slots, slots, strict=True)), header.steps)
+
+
+def _are_steps(steps: tuple[int, ...], layout: Layout) -> bool:
+    """Whether a state can have these: no counts at all are written as none, so that a state has one writing."""
+    return len(steps) == len(layout.fragments) and any(steps) and all(0 <= count < 1 << 62 for count in steps)
 
 
 def _vectors(state: State) -> list[tuple[str, torch.Tensor]]:

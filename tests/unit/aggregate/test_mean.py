@@ -1,26 +1,8 @@
 import pytest
-import torch
 
-from shoal.aggregate import AGGREGATORS, Gathering, Sealed
 from shoal.aggregate.base import float32
-from shoal.codec.base import DenseSource
 
-
-class Plain(DenseSource):
-    def __init__(self, values: list[float]) -> None:
-        self.values = torch.tensor(values)
-
-    def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
-        out.copy_(self.values[start:stop] * factor)
-
-
-def _mean(values: list[list[float]], weights: list[int]) -> torch.Tensor:
-    size = len(values[0])
-    out, scratch = torch.full((size,), 7.0), torch.full((size,), 9.0)
-    updates = [Sealed(Plain(v), weight) for v, weight in zip(values, weights, strict=True)]
-    gathering = Gathering(updates=updates, whole=sum(weights), numel=size, slots={})
-    AGGREGATORS["mean"]().begin(gathering)(0, size, out, scratch)
-    return out
+from .gatherings import combined, gathered
 
 
 @pytest.mark.parametrize(
@@ -33,11 +15,11 @@ def _mean(values: list[list[float]], weights: list[int]) -> torch.Tensor:
     ],
 )
 def test_each_counts_by_its_weight(values: list[list[float]], weights: list[int], mean: list[float]) -> None:
-    assert _mean(values, weights).tolist() == mean
+    assert combined("mean", gathered(values, weights)).tolist() == mean
 
 
 def test_huge_weights_do_not_overflow() -> None:
-    assert _mean([[1.0], [2.0]], [10**300, 10**300]).tolist() == [1.5]
+    assert combined("mean", gathered([[1.0], [2.0]], [10**300, 10**300])).tolist() == [1.5]
 
 
 def test_float32_rounds_once() -> None:

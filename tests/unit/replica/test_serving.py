@@ -3,6 +3,8 @@ import random
 import blake3
 import msgspec
 import pytest
+from runlog.proofs import PROOF, WORTHLESS
+from runlog.small_log import COORDINATOR
 
 from shoal.base.host import Refused
 from shoal.base.ids import NodeId, RunId
@@ -15,6 +17,7 @@ from shoal.replica.serving import (
     RunResources,
 )
 from shoal.runlog.entries import Receipt
+from shoal.runlog.evidence import Evidence
 from shoal.wire.identity import Identity
 from shoal.wire.signed import open_signed
 from shoal.worlds.simulated.disk import SimDisk
@@ -33,6 +36,7 @@ def _resources(quota_bytes: int = 1 << 40, max_blob_bytes: int = 1 << 40) -> tup
         blobs=blobs,
         read_entry=lambda position: ENTRIES[position] if position < len(ENTRIES) else None,
         is_member=lambda node: node[0] == "m",
+        evidence=Evidence(run=RUN, coordinator=lambda: COORDINATOR.public, keep=lambda _: None),
         quota_bytes=quota_bytes,
         max_blob_bytes=max_blob_bytes,
     )
@@ -247,3 +251,29 @@ def test_runs_do_not_see_each_other() -> None:
     assert by_run.get(f"{'2' * 32}/blobs/{CHUNKS.blob}", 0, 2) is None and by_run.get("", 0, 2) is None
     with pytest.raises(Refused, match="no such run"):
         by_run.put(f"{'2' * 32}/blobs/{CHUNKS.blob}/chunks", CHUNKS.encode(), MEMBER)
+
+
+def test_a_proof_is_taken_from_anybody_and_given_to_anybody() -> None:
+    resources, _ = _resources()
+    assert resources.get("proof", 0, 100) == b"", "nothing yet"
+    assert resources.put("proof", PROOF, NodeId("stranger")) == b""
+    assert resources.put("proof", PROOF, MEMBER) == b"", "as often as they like"
+    assert resources.get("proof", 0, None) == PROOF and resources.get("proof", 2, 5) == PROOF[2:5]
+
+
+@pytest.mark.parametrize("why", sorted(WORTHLESS))
+def test_what_proves_nothing_is_refused_and_forgotten(why: str) -> None:
+    resources, _ = _resources()
+    with pytest.raises(Refused, match="proves nothing"):
+        resources.put("proof", WORTHLESS[why], MEMBER)
+    assert resources.get("proof", 0, None) == b""
+    assert _push(resources, DATA).receipt is not None, "all else goes on"
+
+
+def test_a_run_whose_coordinator_lies_takes_no_more_blobs() -> None:
+    resources, blobs = _resources()
+    blobs.put(DATA)
+    resources.put("proof", PROOF, MEMBER)
+    with pytest.raises(Refused, match="SH-LOG-02"):
+        resources.put(f"blobs/{CHUNKS.blob}/chunks", CHUNKS.encode(), MEMBER)
+    assert resources.get(f"blobs/{CHUNKS.blob}", 0, 2) == DATA[:2], "what is here can still be had"

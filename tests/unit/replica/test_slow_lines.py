@@ -15,6 +15,7 @@ from shoal.replica.blobs import BlobStore, chunk_list
 from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.swarm import Swarm
 from shoal.replica.transfer import TransferReport
+from shoal.runlog.evidence import Evidence
 from shoal.wire.identity import Identity
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.host import RealHost
@@ -43,6 +44,7 @@ async def _seed(stack: AsyncExitStack, folder: Path, **limits: float) -> Peer:
         blobs=blobs,
         read_entry=lambda _: None,
         is_member=lambda _: True,
+        evidence=Evidence(run=RUN, coordinator=lambda: None, keep=lambda _: None),
         quota_bytes=1 << 40,
     )
     return Peer(node=identity.node, address=await host.offer(ResourcesByRun({RUN: resources})))

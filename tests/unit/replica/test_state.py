@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import msgspec
 import pytest
 import torch
@@ -48,6 +50,16 @@ def test_the_order_of_slots_does_not_matter() -> None:
     assert state_hash(turned) == state_hash(state) and encode_state(turned) == encode_state(state)
 
 
+def test_counts_of_steps_are_part_of_the_state() -> None:
+    state = _state()
+    counted = [replace(state, steps=steps) for steps in ((), (1, 0), (0, 1), (1, 1))]
+    assert len({state_hash(one) for one in counted}) == 4 and len({encode_state(one) for one in counted}) == 4
+    for one in counted:
+        again = decode_state(encode_state(one), LAYOUT)
+        assert again.steps == one.steps and state_hash(again) == state_hash(one)
+    assert [counted[1].taken(0), counted[1].taken(1), state.taken(1)] == [1, 0, 0]
+
+
 def test_the_first_state_is_a_copy() -> None:
     params = torch.ones(LAYOUT.numel)
     state = initial_state(LAYOUT, params, ())
@@ -80,6 +92,10 @@ def _header(header: bytes) -> bytes:
         _header(b"\x82\xa5numel\x05\xa5slots\x91\xa2\xff\xfe") + bytes(40),
         _header(b"\x83\xa5numel\x05\xa5slots\x90\xa1x" + b"\x91" * 200_000 + b"\x90") + bytes(20),
         MAGIC + b"\xff\xff\xff\xff",
+        _header(msgspec.msgpack.encode({"numel": 5, "slots": [], "steps": [1, 1]})) + bytes(20),
+        _header(msgspec.msgpack.encode({"numel": 5, "slots": [], "steps": [0]})) + bytes(20),
+        _header(msgspec.msgpack.encode({"numel": 5, "slots": [], "steps": [-1]})) + bytes(20),
+        _header(msgspec.msgpack.encode({"numel": 5, "slots": [], "steps": [2**63]})) + bytes(20),
     ],
 )
 def test_what_is_no_state_is_told_so(data: bytes) -> None:

@@ -14,6 +14,7 @@ from shoal.replica.serving import PutReply, ResourcesByRun, RunResources
 from shoal.replica.swarm import Swarm
 from shoal.replica.transfer import REMEMBER_S, TransferReport
 from shoal.runlog.entries import Receipt
+from shoal.runlog.evidence import Evidence
 from shoal.wire.identity import Identity
 from shoal.wire.signed import Signed, open_signed
 from shoal.worlds.simulated.disk import SimDisk
@@ -64,6 +65,7 @@ class Hosts:
                 blobs=store,
                 read_entry=lambda position: None,
                 is_member=self.members.__contains__,
+                evidence=Evidence(run=RUN, coordinator=lambda: None, keep=lambda _: None),
                 quota_bytes=1 << 40,
             )
             host.resources = by_run
