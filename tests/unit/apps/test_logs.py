@@ -16,6 +16,13 @@ from typer.testing import CliRunner
 from shoal.apps.cli import app, find
 from shoal.apps.exporting import export_run
 from shoal.base.errors import ShoalError
+from shoal.base.ids import RunId
+from shoal.runlog.chain import Equivocation, make_link, read_link
+from shoal.runlog.entries import Stopped
+from shoal.runlog.evidence import encode_proof
+from shoal.runlog.files import FileLogStore
+from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.keys import load_or_create_identity
 
 from .runs_to_join import tiny_run
 from .serving import serving
@@ -160,6 +167,26 @@ def test_a_flipped_byte_in_a_blob_is_named(copy: Path) -> None:
         assert _code(result) == "SH-BLOB-02"
         assert path.name in str(result.exception)
         assert path.exists(), "verify only looks"
+
+
+def test_a_proof_against_the_coordinator_is_checked(finished: Path, tmp_path: Path) -> None:
+    key = load_or_create_identity(finished / "coordinator" / "coordinator" / "key")
+    log = FileLogStore(FileDisk(_log_file(finished).parents[1]), lambda point: None)
+    genesis = read_link(next(log.read(RunId(_log_file(finished).stem))))
+    one, two = (
+        make_link(key, genesis.entry.run, genesis.head, 1, 0, Stopped(reason=reason)).encoded
+        for reason in ("enough", "go on")
+    )
+    path = tmp_path / "proof.msgpack"
+    for home in _homes(finished):
+        path.write_bytes(encode_proof(Equivocation(one, two)))
+        held = _log("verify", *home, "--proof", str(path))
+        assert held.exit_code == 0, held.output
+        assert held.output.startswith("the proof holds") and "position 1" in held.output
+        path.write_bytes(encode_proof(Equivocation(one, one)))
+        empty = _log("verify", "--json", *home, "--proof", str(path))
+        assert empty.exit_code == 1 and json.loads(empty.output)["holds"] is False
+    assert _log("verify", *_homes(finished)[0], "--proof", str(tmp_path / "nowhere")).exit_code == 2
 
 
 def _fingerprint(folder: Path) -> str:

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
 
 app = typer.Typer(no_args_is_help=True, help="Measure training, blobs and the fold on this machine.")
 Json = typer.Option(False, "--json", help="Print one JSON object as the last line.")
+Presets = typer.Option(["all"], "--preset", help="A preset (repeatable), or `all` of them.")
+Settings = typer.Option([], "--set", help="Override a recipe field: a.b=c (repeatable).")
+Files = typer.Argument(..., help="What `shoal bench converge --json` printed.")
 
 
 @app.callback()
@@ -68,6 +72,79 @@ def sim(
     from shoal.apps.bench.simulating import measure
 
     _show(measure(seeds, first, say), as_json)
+
+
+@app.command()
+def codec(
+    params: int = typer.Option(16_000_000, "--params", min=1000, help="Parameters to encode."),
+    device: str = typer.Option("cpu", "--device", help="Where the values are: cpu or cuda."),
+    threads: int = typer.Option(1, "--threads", min=1, help="Threads to use; speeds are for each."),
+    as_json: bool = Json,
+) -> None:
+    """Encode and decode with every codec, against copying the same values in memory."""
+    from shoal.apps.bench.coding import measure, table
+
+    result = measure(params, device, threads, say)
+    print(json.dumps(result) if as_json else "\n".join(table(result)))
+
+
+@app.command()
+def converge(
+    preset: list[str] = Presets,
+    small: bool = typer.Option(False, "--small", help="A model of 0.3M parameters, minutes on a laptop."),
+    steps: int | None = typer.Option(None, "--steps", min=1, help="Inner steps of each worker."),
+    workers: int | None = typer.Option(None, "--workers", min=1, max=256, help="Nodes in the fleet."),
+    seed: int = typer.Option(0, "--seed", min=0, help="First values, samples and schedule of everything."),
+    settings: list[str] = Settings,
+    corpus: str | None = typer.Option(None, "--corpus", help="A text file (or .xz) instead of the stdlib."),
+    device: str = typer.Option("cpu", "--device", help="Where to train: auto, cpu, cuda."),
+    engine: str = typer.Option("simulated", "--engine", help="What trains the fleet."),
+    plot: str | None = typer.Option(None, "--plot", help="Write gap against bits as FILE.png and FILE.svg."),
+    as_json: bool = Json,
+) -> None:
+    """Train a model by a fleet with a preset, against its synchronous twin on the same samples."""
+    from shoal.apps.bench.converge import command, frontier
+    from shoal.apps.bench.converge.setup import Question
+
+    target = frontier.check_target(plot) if plot is not None else None
+    question = Question(
+        small=small,
+        steps=steps,
+        workers=workers,
+        seed=seed,
+        settings=tuple(settings),
+        corpus=corpus,
+        device=device,
+    )
+    rows = command.compare(preset, question, engine, say)
+    if target is not None:
+        say(f"drawn: {', '.join(map(str, frontier.draw(command.drawable(rows), target)))}")
+    print(json.dumps(command.as_json(rows)) if as_json else "\n".join(command.table(rows)))
+
+
+@app.command()
+def frontier(
+    files: list[Path] = Files,
+    plot: str = typer.Option("frontier.png", "--plot", help="Write FILE.png and FILE.svg."),
+) -> None:
+    """Draw rows of earlier `converge --json` runs: gap against bits, seeds together."""
+    from shoal.apps.bench.converge.frontier import check_target, draw, read_rows
+
+    target = check_target(plot)
+    say(f"drawn: {', '.join(map(str, draw(read_rows(files), target)))}")
+
+
+@app.command()
+def staleness(
+    nodes: int = typer.Option(10, "--nodes", min=2, max=100, help="Nodes, the slowest 100 times slower."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Decides everything."),
+    as_json: bool = Json,
+) -> None:
+    """Machines of 1x to 100x speed under each seal rule: updates accepted, and time to a loss."""
+    from shoal.apps.bench.staleness import measure, table
+
+    result = measure(nodes, seed, say)
+    print(json.dumps(result) if as_json else "\n".join(table(result)))
 
 
 def say(text: str) -> None:

@@ -1,0 +1,186 @@
+"""The fleet in lockstep on one device: the nodes' own learners and the fold, without a network between them.
+
+In flows a setup whose rounds wait for everybody; out flows what came of it. Invariant: learners, codecs, aggregator,
+outer optimiser and schedule are those of the nodes; what is left out is time, so nobody is ever late, and wire bytes
+are the updates' own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from shoal.apps.bench.converge.fleet import StackedFleet, check_finite
+from shoal.apps.bench.converge.outcome import Outcome
+from shoal.apps.bench.converge.setup import Say, Setup
+from shoal.base.errors import ShoalError
+from shoal.base.layout import Layout
+from shoal.data.assignment import Indices, sample_indices
+from shoal.node.learner import Global, Learner, MadeUpdate
+from shoal.replica.fold import SealedBlob, fold
+from shoal.replica.state import State, initial_state
+from shoal.runlog.view import RunView, Step, Totals
+from shoal.strategy.planning import local_steps, planned_fragments
+from shoal.training.spec import GptSpec, SgdSpec
+from shoal.training.trainer import StepResult
+
+T = TypeVar("T")
+SAY_EVERY_S = 5.0
+
+
+def train(setup: Setup, say: Say) -> Outcome:
+    """Train it. Raises SH-RECIPE-03 for what is not in lockstep, SH-TRAIN-01 or SH-CODEC-01 if it diverges."""
+    fleet = _fleet(setup)
+    state = initial_state(
+        fleet.layout, fleet.params[0].cpu().clone(), setup.recipe.strategy.fold_rules().outer.slots
+    )
+    run = _Run(setup, fleet, say)
+    while run.steps < setup.steps:
+        state = run.round(state)
+    updates = run.sent_bytes / setup.workers
+    return Outcome(
+        loss=fleet.evaluate(state.params, setup.recipe.evaluation.batches, setup.inner.batch_size),
+        params=fleet.layout.numel,
+        steps=run.steps,
+        tokens=run.steps * setup.workers * setup.inner.batch_size * setup.corpus.sample_tokens,
+        rounds=run.view.round,
+        sent_bytes=updates,
+        received_bytes=updates * (setup.workers - 1),
+        wire_bytes=run.sent_bytes * (setup.workers - 1),
+        wire_update_bytes=run.sent_bytes * (setup.workers - 1),
+    )
+
+
+def _fleet(setup: Setup) -> StackedFleet:
+    strategy = setup.recipe.strategy
+    why = ""
+    if strategy.seal_rule().most_stale or strategy.schedule.seconds is not None:
+        why = "its rounds do not wait for everybody"
+    elif not isinstance(setup.recipe.model, GptSpec) or isinstance(setup.inner, SgdSpec):
+        why = "stacked workers are GPTs with AdamW or Muon"
+    if why or not isinstance(setup.recipe.model, GptSpec) or isinstance(setup.inner, SgdSpec):
+        raise ShoalError(
+            "SH-RECIPE-03", f"{setup.preset} cannot run in lockstep: {why}", "use --engine simulated"
+        )
+    corpus = setup.corpus
+    return StackedFleet(
+        setup.recipe.model,
+        setup.inner,
+        corpus.manifest,
+        corpus.dataset,
+        setup.seed,
+        setup.device,
+        workers=setup.workers,
+        fragments=strategy.schedule.fragments,
+    )
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One row of the fleet, as a learner sees its trainer."""
+
+    fleet: StackedFleet
+    number: int
+
+    @property
+    def layout(self) -> Layout:
+        return self.fleet.layout
+
+    @property
+    def batch_size(self) -> int:
+        raise NotImplementedError
+
+    def params(self) -> torch.Tensor:
+        return self.fleet.params[self.number]
+
+    def load(self, params: torch.Tensor) -> None:
+        self.fleet.params[self.number].copy_(params)
+
+    def local_state(self) -> bytes:
+        return b""
+
+    # The fleet steps and validates all its workers at once.
+    def step(self, indices: Indices, step_number: int) -> StepResult:
+        raise NotImplementedError
+
+    def load_local_state(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def evaluate(self, max_batches: int) -> float:
+        raise NotImplementedError
+
+
+class _Run:
+    """Rounds one after another, as the coordinator would plan them if everybody were always in time."""
+
+    def __init__(self, setup: Setup, fleet: StackedFleet, say: Say) -> None:
+        self.view = RunView()
+        self.view.versions = [0] * len(fleet.layout.fragments)
+        self.steps = 0
+        """Inner steps of each worker that reached the global state."""
+        self.sent_bytes = 0
+        self._setup, self._fleet, self._say, self._told = setup, fleet, say, time.monotonic()
+        self._rules = setup.recipe.strategy.fold_rules()
+        self._items = setup.corpus.manifest.train_items
+        self._learners = [
+            Learner(_Worker(fleet, number), setup.recipe, self._items) for number in range(setup.workers)
+        ]
+        for learner in self._learners:
+            learner.adopt(Global(params=fleet.params[0].cpu().clone()))
+        self._counter = self._carried = 0
+
+    def round(self, state: State) -> State:
+        """One round: local steps, updates, spare steps while they would travel, the fold, the merge."""
+        schedule, before = self._setup.recipe.strategy.schedule, self.steps
+        steps = min(local_steps(self._setup.recipe, self.view), self._setup.steps - before)
+        fragments = planned_fragments(self._setup.recipe, self.view)
+        own = max(1, steps - self._carried)
+        self._train(before, steps, range(own))
+        made = self._each(lambda learner: learner.make_update(fragments, self.view.round))
+        self._train(before, steps, range(own, own + schedule.overlap))
+        self._carried = schedule.overlap
+        self._counter += self._share(steps) * self._setup.workers
+        updates = [SealedBlob(update.blob, 1) for update in made]
+        state = fold(state, fragments, updates, self._rules).state
+        new = Global(params=state.params, position=self.view.round + 1, fragments=fragments)
+        self._each(lambda learner: learner.adopt(new))
+        self._sealed(before + steps, fragments, made)
+        return state
+
+    def _share(self, steps: int) -> int:
+        """Samples of one worker's assignment."""
+        return self._setup.inner.batch_size * (steps + self._setup.recipe.strategy.schedule.overlap)
+
+    def _train(self, before: int, steps: int, numbers: range) -> None:
+        """Steps of everybody's assignment, by their numbers in it."""
+        batch, share = self._setup.inner.batch_size, self._share(steps)
+        for number in numbers:
+            starts = [self._counter + w * share + number * batch for w in range(self._setup.workers)]
+            parts = [sample_indices(self._setup.seed, start, batch, self._items) for start in starts]
+            losses = self._fleet.step(parts, before + number)
+            if time.monotonic() - self._told > SAY_EVERY_S:
+                self._told = time.monotonic()
+                check_finite(losses, before + number)
+                self._say(
+                    f"{self._setup.preset}: round {self.view.round + 1}, step {before + number + 1} of "
+                    f"{self._setup.steps}, loss {losses.mean().item():.3f}"
+                )
+
+    def _sealed(self, steps: int, fragments: tuple[int, ...], made: list[MadeUpdate]) -> None:
+        self.steps = steps
+        self.sent_bytes += sum(len(update.blob) for update in made)
+        rounds = self.view.round + 1
+        self.view.path.append(
+            Step(rounds, self.view.round, fragments, (), totals=Totals(rounds=rounds, steps=steps))
+        )
+        self.view.round = rounds
+
+    def _each(self, work: Callable[[Learner], T]) -> list[T]:
+        """Every learner's part, in parallel: each has its own row."""
+        with ThreadPoolExecutor(len(self._learners), thread_name_prefix="learner") as pool:
+            return list(pool.map(work, self._learners))
