@@ -43,6 +43,7 @@ test-all: setup lint ## The suite and the long runs: ten times the seeds.
 
 bench: setup ## Every benchmark that takes minutes at most.
 	$(VENV)/bin/shoal bench fold --json
+	$(VENV)/bin/shoal bench codec --json
 	$(VENV)/bin/shoal bench blob --json
 	$(VENV)/bin/shoal bench sim --json
 	$(VENV)/bin/shoal bench local --json

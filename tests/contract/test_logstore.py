@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import sqlite3
 import subprocess
 import sys
@@ -330,6 +331,23 @@ def test_no_file_where_one_must_be(tmp_path: Path) -> None:
         SqlLogStore(str(tmp_path / "none.sqlite"), create=False)
     assert caught.value.code == "SH-LOG-04"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_may_not_grow_is_a_full_disk(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    with closing(SqlLogStore(str(path))) as store:
+        store.append(RUN, 0, b"small")
+        before, room = resource.getrlimit(resource.RLIMIT_FSIZE), path.stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+        try:
+            with pytest.raises(ShoalError) as caught:
+                store.append(RUN, 1, b"large" * 20_000)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert caught.value.code == "SH-DISK-01"
+        store.append(RUN, 1, b"large" * 20_000)
+        assert store.length(RUN) == 2
+    assert [found.name for found in tmp_path.iterdir()] == ["store.sqlite"]
 
 
 def test_a_full_disk_refuses_and_loses_nothing(tmp_path: Path) -> None:

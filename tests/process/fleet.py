@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from shoal.apps.home import Home
 from shoal.base.ids import NodeId, RunId
 from shoal.runlog.chain import Link, read_link
 from shoal.runlog.entries import Claim, Seal
@@ -52,10 +53,13 @@ def with_deadline(deadline_s: float) -> dict[str, Any]:
 
 
 class Fleet:
-    """Use it in a `with` statement."""
+    """Use it in a `with` statement. `store` is where the logs lie, if not in the coordinator's home."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: str = "") -> None:
         self.folder = folder
+        self.store_url = store or Home(self.home).store_url
+        self.place = ["--home", str(self.home), *(["--store", store] if store else [])]
+        """The options that say where the coordinator's things are."""
         self.control_port, self.blob_port = free_port(), free_port()
         self.run = RunId("")
         self.ticket = ""
@@ -113,7 +117,7 @@ class Fleet:
         return child
 
     def _start_coordinator(self, recipe: dict[str, Any] | None, failpoint: str) -> None:
-        arguments = ["serve", "--home", str(self.home), "--port", "0"]
+        arguments = ["serve", *self.place, "--port", "0"]
         arguments += ["--control-port", str(self.control_port), "--blob-port", str(self.blob_port)]
         if recipe is not None:
             path = self.folder / "recipe.yaml"

@@ -11,7 +11,6 @@ from collections import Counter
 
 import msgspec
 
-from shoal.apps.home import Home
 from shoal.base.ids import NodeId
 from shoal.coordinator.claims import PREFIX
 from shoal.runlog.chain import Link, read_link
@@ -29,7 +28,7 @@ from .processes import run_shoal
 
 def stored_log(fleet: Fleet, start: int = 0) -> list[Link]:
     """The log from `start` as it lies in the coordinator's store."""
-    store = SqlLogStore(Home(fleet.home).store_url, create=False)
+    store = SqlLogStore(fleet.store_url, create=False)
     try:
         return [read_link(entry) for entry in store.read(fleet.run, start)]
     finally:
@@ -39,7 +38,7 @@ def stored_log(fleet: Fleet, start: int = 0) -> list[Link]:
 def kept_claims(fleet: Fleet) -> list[Signed]:
     """The claims that the coordinator has made durable and not yet dropped; every acknowledged one is, or was,
     among them."""
-    store = SqlLogStore(Home(fleet.home).store_url, create=False)
+    store = SqlLogStore(fleet.store_url, create=False)
     try:
         kept = store.kept(fleet.run, PREFIX)
     finally:
@@ -106,9 +105,9 @@ def check_copies(fleet: Fleet, links: list[Link]) -> None:
 
 def check_by_command(fleet: Fleet) -> None:
     """`shoal log verify` is content, and `shoal log replay` comes to the attested state."""
-    verified = run_shoal(["log", "verify", fleet.run, "--home", str(fleet.home)])
+    verified = run_shoal(["log", "verify", fleet.run, *fleet.place])
     assert verified.status == 0 and verified.out.startswith("ok: "), verified
-    replayed = run_shoal(["log", "replay", fleet.run, "--json", "--home", str(fleet.home)])
+    replayed = run_shoal(["log", "replay", fleet.run, "--json", *fleet.place])
     assert replayed.status == 0, replayed.err
     answer = json.loads(replayed.out)
     view = check_log(stored_log(fleet))

@@ -131,8 +131,7 @@ def test_a_coordinator_whose_disk_is_full_says_so_and_goes_on_later(rested: Flee
     resource.prlimit(child.process.pid, resource.RLIMIT_FSIZE, (room, room))
 
     assert child.ended() == 1
-    # To SQLite a file that may not grow is an I/O error; only a device without room is a full disk.
-    told(Ended(1, "", child.err.read_text()), "SH-LOG-04")
+    told(Ended(1, "", child.err.read_text()), "SH-DISK-01")
 
     before = [link.hash for link in stored_log(rested)]
     rested.serve()

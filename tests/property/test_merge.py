@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from shoal.strategy.merge import MERGE_RULES
+from shoal.strategy.merge import MERGE_RULES, Here
 
 from .modest import modest
 
@@ -16,7 +16,7 @@ GRID = hnp.arrays(np.float32, 8, elements=st.integers(-512, 512).map(lambda n: n
 @modest
 @given(VECTORS, VECTORS, VECTORS)
 def test_replace_starts_again(local: torch.Tensor, claimed: torch.Tensor, new: torch.Tensor) -> None:
-    merged = MERGE_RULES["replace"]().merge(local, claimed, new)
+    merged = MERGE_RULES["replace"]().merge(Here(local=local, anchor=claimed, known=claimed), new)
     assert torch.equal(merged.local, new) and torch.equal(merged.anchor, new)
     assert not MERGE_RULES["replace"]().keeps_progress
     merged.local.add_(1)
@@ -29,7 +29,7 @@ def test_the_next_update_counts_local_progress_and_nothing_merged(
     local: torch.Tensor, claimed: torch.Tensor, new: torch.Tensor, alpha: float
 ) -> None:
     before = [t.clone() for t in (local, claimed, new)]
-    merged = MERGE_RULES["mix"](alpha=alpha).merge(local, claimed, new)
+    merged = MERGE_RULES["mix"](alpha=alpha).merge(Here(local=local, anchor=claimed, known=claimed), new)
     assert torch.equal(merged.anchor - merged.local, claimed - local)
     assert torch.equal(merged.anchor, claimed + alpha * (new - claimed))
     assert all(torch.equal(one, two) for one, two in zip((local, claimed, new), before, strict=True))
@@ -40,7 +40,7 @@ def test_the_next_update_counts_local_progress_and_nothing_merged(
 def test_mixing_any_values_is_off_by_rounding_only(
     local: torch.Tensor, claimed: torch.Tensor, new: torch.Tensor, alpha: float
 ) -> None:
-    merged = MERGE_RULES["mix"](alpha=alpha).merge(local, claimed, new)
+    merged = MERGE_RULES["mix"](alpha=alpha).merge(Here(local=local, anchor=claimed, known=claimed), new)
     counted = (merged.anchor - merged.local) - (claimed - local)
     assert float(counted.abs().max()) <= 400 * 2.0**-22
 
@@ -50,5 +50,7 @@ def test_mixing_any_values_is_off_by_rounding_only(
 def test_without_local_progress_nothing_is_counted(
     claimed: torch.Tensor, new: torch.Tensor, alpha: float
 ) -> None:
-    merged = MERGE_RULES["mix"](alpha=alpha).merge(claimed.clone(), claimed, new)
+    merged = MERGE_RULES["mix"](alpha=alpha).merge(
+        Here(local=claimed.clone(), anchor=claimed, known=claimed), new
+    )
     assert torch.count_nonzero(merged.anchor - merged.local) == 0

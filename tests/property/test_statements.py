@@ -27,12 +27,12 @@ from shoal.runlog.statements import (
     MAX_CLAIM_BYTES,
     MAX_RANGES,
     SPARE_BYTES,
-    fair_weight,
     is_hash,
     open_claim,
     open_receipts,
 )
 from shoal.runlog.view import RunView
+from shoal.runlog.work import fair_weight
 from shoal.wire.identity import Identity
 from shoal.wire.signed import sign
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from shoal.apps.logs_reading import FoundLog
 
 app = typer.Typer(no_args_is_help=True, help="A run's log: read it, check it, rebuild the model from it.")
 
@@ -21,6 +24,10 @@ HomeOption = Annotated[Path | None, typer.Option("--home", help="Where things li
 StoreOption = Annotated[str | None, typer.Option("--store", help="sqlite:///PATH or postgresql://...")]
 NodeOption = Annotated[bool, typer.Option("--node", help="A node's copy instead of the coordinator's.")]
 FileOption = Annotated[Path | None, typer.Option("--file", help="A node's log file, .../logs/RUN.log.")]
+ProofOption = Annotated[
+    Path | None,
+    typer.Option("--proof", exists=True, dir_okay=False, help="A node's proof-RUN.msgpack: does it hold?"),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="For tools.")]
 
 
@@ -48,13 +55,18 @@ def verify(
     store: StoreOption = None,
     node: NodeOption = False,
     file: FileOption = None,
+    proof: ProofOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the store, every entry's hash, signatures and rules, and the stored blobs."""
+    """Check the store, every entry's hash, signatures and rules, and the stored blobs; or a proof."""
     from shoal.apps.logs_checking import verify_run
     from shoal.apps.logs_reading import find_log
 
-    found = verify_run(find_log(home, store, run, node=node, file=file))
+    log = find_log(home, store, run, node=node, file=file)
+    if proof is not None:
+        _verify_proof(log, proof, as_json)
+        return
+    found = verify_run(log)
     summary = {"run": found.run, "entries": found.entries, "head": found.head, "blobs": found.blobs}
     _say(summary, f"ok: {found.entries} entries, head {found.head}", as_json)
 
@@ -90,6 +102,21 @@ def replay(
     }
     last = "matches the attested one" if found.attested else "is not attested yet by anybody"
     _say(summary, f"state {found.state} {last}", as_json)
+
+
+def _verify_proof(log: FoundLog, path: Path, as_json: bool) -> None:
+    from shoal.apps.logs_checking import proven_position
+
+    position, whose = proven_position(log, path), f"the coordinator of run {log.run[:12]}"
+    holds = position is not None
+    words = f"the proof holds: {whose} signed two entries for position {position}"
+    _say(
+        {"run": log.run, "holds": holds, "position": position},
+        words if holds else f"{path} proves nothing against {whose}",
+        as_json,
+    )
+    if not holds:
+        raise typer.Exit(1)
 
 
 def _say(fields: dict[str, Any], line: str, as_json: bool) -> None:

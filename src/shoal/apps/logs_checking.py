@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from shoal.apps.logs_reading import FoundLog
 from shoal.base.errors import ShoalError
@@ -16,6 +17,8 @@ from shoal.data.manifest import blobs as data_blobs
 from shoal.replica.blobs import BlobStore, chunk_list
 from shoal.replica.fold import FoldRules, SealedBlob, fold
 from shoal.replica.state import State, decode_state, state_hash
+from shoal.runlog.chain import read_link
+from shoal.runlog.evidence import MAX_PROOF_BYTES, read_proof
 from shoal.runlog.view import RunView, SavedState, Step, verify_log
 from shoal.strategy.recipe import recipe_in_log
 
@@ -77,6 +80,17 @@ def _broken(log: FoundLog, what: str) -> ShoalError:
         f"run {log.run[:12]}: {what}",
         "restore the log from a copy; a node's copy mends itself when it joins again",
     )
+
+
+def proven_position(log: FoundLog, path: Path) -> int | None:
+    """The position for which a proof shows two entries that the coordinator of this log signed, or None if it shows
+    nothing. Raises SH-LOG-01 if the log, which names the coordinator, does not hold itself."""
+    genesis = verified_view(log).genesis
+    assert genesis is not None
+    with open(path, "rb") as file:
+        encoded = file.read(MAX_PROOF_BYTES + 1)
+    proof = read_proof(encoded, log.run, genesis.coordinator)
+    return read_link(proof.first).entry.position if proof else None
 
 
 # --- replay --------------------------------------------------------------------------------------------
@@ -148,8 +162,8 @@ def _earliest(blobs: BlobStore, view: RunView) -> tuple[SavedState, list[Step]]:
 
 
 def _fold(blobs: BlobStore, state: State, step: Step, rules: FoldRules) -> State:
-    updates = [SealedBlob(_read(blobs, update.claim.blob), update.weight) for update in step.updates]
-    return fold(state, step.fragments, updates, rules).state
+    updates = [SealedBlob(_read(blobs, u.claim.blob), u.weight, u.ages) for u in step.updates]
+    return fold(state, step.fragments, updates, rules, step.whole).state
 
 
 def _read(blobs: BlobStore, blob: BlobId) -> bytes:

@@ -48,20 +48,44 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def make_layout(shapes: list[tuple[str, tuple[int, ...]]], fragments: int = 1) -> Layout:
-    """Lay the tensors one after another and cut them, at tensor borders, into about equal fragments."""
+    """Lay the tensors one after another and cut them, at tensor borders, into fragments of which the largest is as
+    small as can be."""
     tensors: list[TensorSpec] = []
     offset = 0
     for name, shape in shapes:
         tensors.append(TensorSpec(name, shape, offset))
         offset += math.prod(shape)
-    cuts = [0]
-    for tensor in tensors[1:]:
-        if len(cuts) < fragments and tensor.offset >= offset * len(cuts) / fragments:
-            cuts.append(tensor.offset)
-    cuts.append(offset)
+    sizes = [tensor.numel for tensor in tensors]
+    cuts = [*_cuts(sizes, fragments, _smallest_most(sizes, fragments)), offset]
     parts = tuple(
         FragmentSpec(f"part{i}", start, stop)
         for i, (start, stop) in enumerate(itertools.pairwise(cuts))
         if stop > start
     )
     return Layout(tuple(tensors), parts)
+
+
+def _smallest_most(sizes: list[int], fragments: int) -> int:
+    """The least size that every one of so many fragments can stay within."""
+    low, high = max(sizes, default=0), sum(sizes)
+    while low < high:
+        middle = (low + high) // 2
+        if len(_cuts(sizes, 1, middle)) <= fragments:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _cuts(sizes: list[int], least: int, most: int) -> list[int]:
+    """Where fragments begin that are filled one after the other up to `most`, at least so many if there are tensors
+    enough."""
+    cuts, offset, filled = [0], 0, 0
+    for number, size in enumerate(sizes):
+        needed = least - len(cuts) >= len(sizes) - number
+        if number and (filled + size > most or needed):
+            cuts.append(offset)
+            filled = 0
+        offset += size
+        filled += size
+    return cuts

@@ -11,6 +11,7 @@ import hmac
 
 import msgspec
 
+from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.wire.identity import node_id
 from shoal.wire.messages import PROTOCOL, Hello, Proof, Refuse
@@ -58,6 +59,17 @@ def judge(
     if hello.run != run:
         return wrong_run(hello.run)
     return None if is_member else _judge_token(hello.token, tokens, wall_ms)
+
+
+def not_served(run: RunId, error: ShoalError | None) -> Refuse:
+    """Why nobody may join a run that is not in service. Of a broken store's reasons strangers hear nothing."""
+    if error is None or error.code != "SH-LOG-02":
+        return wrong_run(run)
+    return Refuse(
+        code=error.code,
+        cause=error.cause,
+        next_step="do not join this run again; the organiser must begin a new one",
+    )
 
 
 def wrong_run(run: RunId) -> Refuse:

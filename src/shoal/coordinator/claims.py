@@ -14,8 +14,9 @@ from shoal.base.ids import BlobId, NodeId
 from shoal.coordinator.events import Effect, Keep, Send
 from shoal.runlog.chain import BadEntry
 from shoal.runlog.entries import Accepted, Claim, Rejected
-from shoal.runlog.statements import fair_weight, open_claim, open_receipts, require
+from shoal.runlog.statements import open_claim, open_receipts, require
 from shoal.runlog.view import MAX_TEXT, RunView
+from shoal.strategy.pieces import Weighing
 from shoal.wire.messages import ClaimAck, Offer
 from shoal.wire.signed import parse
 
@@ -43,19 +44,37 @@ class Demand:
         return f"{len(counted)} of {needed} storage receipts" if len(counted) < needed else ""
 
 
-class Claims:
-    """The kept claims of the open round, and those that can no longer be accepted."""
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A claim that is durable here."""
 
-    def __init__(self, view: RunView, receipts: int, kept: dict[str, bytes]) -> None:
+    claim: Claim
+    offer: Offer
+    arrived_at: float
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in a seal."""
+        receipts = sum(len(receipt.payload) + 80 for receipt in self.offer.receipts)
+        return len(self.offer.claim.payload) + receipts + 200
+
+
+class Claims:
+    """The kept claims of work that is open, and those that can no longer be accepted."""
+
+    def __init__(
+        self, view: RunView, receipts: int, weighing: Weighing, kept: dict[str, bytes], now: float
+    ) -> None:
         self._view = view
         self._receipts = receipts
-        self._open: dict[NodeId, tuple[Claim, Offer]] = {}
+        self._weighing = weighing
+        self._open: dict[NodeId, Kept] = {}
         self._void: dict[tuple[NodeId, int], str] = {}
         self._settled: list[str] = []
         for value in kept.values():
-            self._restore(value)
+            self._restore(value, now)
 
-    def _restore(self, value: bytes) -> None:
+    def _restore(self, value: bytes, now: float) -> None:
         offer = parse(value, Offer)
         claim = parse(offer.claim.payload, Claim) if offer else None
         if offer is None or claim is None:
@@ -65,11 +84,11 @@ class Claims:
             return
         try:
             open_claim(self._view, offer.claim)
-            self._open[claim.node] = (claim, offer)
+            self._open[claim.node] = Kept(claim, offer, now)
         except BadEntry as error:
             self._void[claim.node, claim.sequence] = str(error)
 
-    def offered(self, node: NodeId, offer: Offer, demand: Demand) -> list[Effect]:
+    def offered(self, node: NodeId, offer: Offer, demand: Demand, now: float) -> list[Effect]:
         """Judge an offer; keep it and say so, or say why not."""
         try:
             claim = open_claim(self._view, offer.claim)
@@ -82,10 +101,10 @@ class Claims:
             return [_answer(node, claim.sequence, lacking, retry=True)]
         known = self._open.get(node)
         if known is not None:
-            same = known[1].claim == offer.claim
-            why = "already kept" if same else "another claim of this round is kept"
+            same = known.offer.claim == offer.claim
+            why = "already kept" if same else "another claim of this node is kept"
             return [_answer(node, claim.sequence, why, kept=same)]
-        self._open[node] = (claim, offer)
+        self._open[node] = Kept(claim, offer, now)
         return [
             Keep(_key(claim), msgspec.msgpack.encode(offer)),
             _answer(node, claim.sequence, "kept for the next seal", kept=True),
@@ -94,36 +113,57 @@ class Claims:
     def nodes(self) -> frozenset[NodeId]:
         return frozenset(self._open)
 
+    def arrivals(self) -> tuple[float, ...]:
+        """When they came, in order."""
+        return tuple(sorted(kept.arrived_at for kept in self._open.values()))
+
     def blobs(self) -> set[BlobId]:
-        return {claim.blob for claim, _ in self._open.values()}
+        return {kept.claim.blob for kept in self._open.values()}
 
     def void(self, reason: str) -> None:
         """None of the kept claims can be accepted any more; the next seal says so."""
-        for claim, _ in self._open.values():
-            self._void[claim.node, claim.sequence] = reason
+        for kept in self._open.values():
+            self._void[kept.claim.node, kept.claim.sequence] = reason
         self._open.clear()
 
     def settle(self) -> tuple[tuple[Accepted, ...], tuple[Rejected, ...]]:
         """Everything kept, as the next seal lists it. Order is by node, so that ties fall alike everywhere."""
         accepted: list[Accepted] = []
         size = 0
-        for node, (claim, offer) in sorted(self._open.items()):
-            size += (
-                len(offer.claim.payload) + sum(len(receipt.payload) + 80 for receipt in offer.receipts) + 200
-            )
+        for node, kept in sorted(self._open.items()):
+            size += kept.size_bytes
             if size > MAX_SEAL_BYTES:
-                self._void[node, claim.sequence] = "the seal was full"
+                self._void[node, kept.claim.sequence] = "the seal was full"
                 continue
-            weight = fair_weight(claim, self._view.planned[node][claim.plan])
-            accepted.append(Accepted(claim=offer.claim, weight=weight, receipts=offer.receipts))
-            self._settled.append(_key(claim))
+            weight = self._weight(kept.claim)
+            accepted.append(Accepted(claim=kept.offer.claim, weight=weight, receipts=kept.offer.receipts))
+            self._settled.append(_key(kept.claim))
         self._open.clear()
         return tuple(accepted), self.reject()
 
+    def _weight(self, claim: Claim) -> int:
+        """What it counts for, less if the fragments it changes have moved on since."""
+        fair = self._view.planned[claim.node][claim.plan].fair_weight(claim)
+        age = max(self._view.versions[fragment] - version for fragment, version in claim.base)
+        return self._weighing.discounted(fair, age)
+
+    def fleet_weight(self, live: frozenset[NodeId]) -> int:
+        """What the whole fleet counts for: everyone who is live and has work, or whose claim is here."""
+        context = self._view.genesis.manifest.context if self._view.genesis else 0
+        total = 0
+        for node, plans in self._view.planned.items():
+            kept = self._open.get(node)
+            if kept is not None:
+                work = plans[kept.claim.plan]
+                total += max(work.fair_weight(kept.claim), work.whole_weight(context or 1))
+            elif node in live:
+                total += plans[max(plans)].whole_weight(context or 1)
+        return total
+
     def reject(self) -> tuple[Rejected, ...]:
         """Those that can no longer be accepted, as a seal or the end of the run lists them."""
-        for claim, _ in self._open.values():
-            self._void[claim.node, claim.sequence] = "the run was stopped"
+        for kept in self._open.values():
+            self._void[kept.claim.node, kept.claim.sequence] = "the run was stopped"
         self._settled += [f"{PREFIX}{node}.{sequence}" for node, sequence in sorted(self._void)]
         rejected = tuple(
             Rejected(node=node, sequence=sequence, reason=reason[:MAX_TEXT])

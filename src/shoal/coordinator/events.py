@@ -57,6 +57,8 @@ class BlobFetched:
     size_bytes: int | None
     state: str | None = None
     """Of a snapshot: the hash of the state in it."""
+    pushed: bool = False
+    """None of those who should hold it gave it; its author did, when asked."""
 
 
 @dataclass(frozen=True, slots=True)

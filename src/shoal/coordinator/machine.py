@@ -7,6 +7,8 @@ effects are carried out in order and every entry goes through `RunView.apply`, t
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from shoal.base.ids import BlobId, NodeId, RunId
@@ -33,23 +35,22 @@ from shoal.coordinator.events import (
     Tell,
     Ticked,
 )
-from shoal.coordinator.seats import Seats
+from shoal.coordinator.rounds import Rounds
+from shoal.coordinator.seats import LAG_ALLOWED, Seats
 from shoal.runlog.chain import BadEntry, make_link
 from shoal.runlog.entries import (
     Attestations,
     Body,
     Joined,
     Left,
-    Plan,
     Rewind,
     Seal,
     Snapshot,
     Stopped,
 )
 from shoal.runlog.view import MAX_TEXT, RunView
-from shoal.strategy.planning import budget_spent, make_plan
+from shoal.strategy.planning import budget_spent
 from shoal.strategy.recipe import Recipe
-from shoal.strategy.seal_rules import Close, Replan, RoundNow
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     Attest,
@@ -87,16 +88,14 @@ class CoordinatorMachine:
     ) -> None:
         self.view = view
         self.recipe = recipe
-        self.seats = Seats(recipe.membership)
-        self.waiting_for = "nodes to join"
-        """In words, what the run is waiting for now."""
+        self._rule = recipe.strategy.seal_rule()
+        self.seats = Seats(recipe.membership, math.inf if self._rule.shares_fleet else LAG_ALLOWED)
         self._identity = identity
         self._term = view.term + 1
         self._own_address = own_address
-        self._rule = recipe.strategy.seal_rule()
-        self._claims = Claims(view, recipe.storage.receipts, kept)
+        self._claims = Claims(view, recipe.storage.receipts, recipe.strategy.weights, kept, instant.now)
+        self._rounds = Rounds(recipe, self._rule, view, self.seats, self._claims, instant.now)
         self._attesting = Attesting(view)
-        self._opened_at = instant.now
         # Editions of this term are above those of every earlier one.
         self._peers = Peers(edition=self._term << 32, peers=(PeerAddress(identity.node, own_address),))
         self._reachable: tuple[tuple[NodeId, str], ...] = ()
@@ -104,6 +103,8 @@ class CoordinatorMachine:
         """The round of each node's last coming or going, and how many it had in that round."""
         self._distrusted: set[NodeId] = set()
         """Who made or vouched for an update that nobody could get."""
+        self._unreliable: set[NodeId] = set()
+        """Who vouched for an update that its author had to bring here, since nobody else gave it."""
         self._effects: list[Effect] = []
         self._instant = instant
         for node in view.planned:
@@ -112,6 +113,18 @@ class CoordinatorMachine:
     @property
     def run(self) -> RunId:
         return self.view.run
+
+    @property
+    def tick_s(self) -> float:
+        """How often time must be seen to pass."""
+        return min(self.recipe.membership.heartbeat_s / 2, self._rule.tick_s)
+
+    @property
+    def waiting_for(self) -> str:
+        """In words, what the run is waiting for now."""
+        if self.view.stopped is not None:
+            return "nothing: the run is over" if self.finished else "the final state to be saved"
+        return self._rounds.waiting_for
 
     @property
     def finished(self) -> bool:
@@ -194,7 +207,7 @@ class CoordinatorMachine:
             case NeedEntries():
                 self._send_entries(node, message.start)
             case Offer():
-                self._effects += self._claims.offered(node, message, self._demand(node))
+                self._effects += self._claims.offered(node, message, self._demand(node), self._instant.now)
             case Attest():
                 self._attested(node, message)
             case Stuck():
@@ -204,9 +217,10 @@ class CoordinatorMachine:
 
     def _demand(self, node: NodeId) -> Demand:
         """What storage this node's next update must show."""
-        others = [n for n, _ in self.seats.reachable(self._instant.now) if n not in (node, *self._distrusted)]
+        doubted = frozenset(self._distrusted | self._unreliable)
+        others = [n for n, _ in self.seats.reachable(self._instant.now) if n != node and n not in doubted]
         own = self._identity.node if node in self._distrusted else None
-        return Demand(seeders=len(others) + 1, distrusted=frozenset(self._distrusted), own=own)
+        return Demand(seeders=len(others) + 1, distrusted=doubted, own=own)
 
     def _goodbye(self, node: NodeId, reason: str) -> None:
         self.seats.left(node)
@@ -249,10 +263,12 @@ class CoordinatorMachine:
             self._snapshot_fetched(event)
             return
         index = self.view.index_of(event.at)
-        if index is None or event.size_bytes is not None or event.at <= self.view.best_start().at:
+        if index is None or event.at <= self.view.best_start().at:
             return
         for update in self.view.path[index].updates:
-            if update.claim.blob == event.blob:
+            if update.claim.blob == event.blob and event.pushed:
+                self._unreliable |= {*update.holders} - {self._identity.node}
+            elif update.claim.blob == event.blob and event.size_bytes is None:
                 self._distrusted |= {update.claim.node, *update.holders} - {self._identity.node}
                 before = self.view.path[index - 1].position if index else 0
                 self._rewind(
@@ -303,7 +319,10 @@ class CoordinatorMachine:
         if self.view.stopped is not None:
             return
         if self._claims.nodes():
-            self._seal(f"{len(self._claims.nodes())} updates, and the run is stopped")
+            if self.view.plan is None:
+                self._append(self._rounds.open_for_late(self._instant.now))
+            count = f"{len(self._claims.nodes())} updates"
+            self._seal(self._rounds.seal(self._instant.now, f"{count}, and the run is stopped"))
         self._append(Stopped(reason=reason[:MAX_TEXT], rejected=self._claims.reject()))
         self._drop_settled()
 
@@ -313,46 +332,20 @@ class CoordinatorMachine:
         """Seal, plan or stop, if the time has come."""
         if self.view.stopped is not None:
             self._drop_settled()  # Those that a crash right after the end left behind.
-            self.waiting_for = "nothing: the run is over" if self.finished else "the final state to be saved"
             return
-        if self.view.plan is not None:
-            self._decide_round()
+        now = self._instant.now
+        body = self._rounds.decide(now) if self.view.plan is not None else None
+        if isinstance(body, Seal):
+            self._seal(body)
+        elif body is not None:
+            self._append(body)
         if self.view.plan is None:
-            spent = budget_spent(self.recipe, self.view, self._instant.wall_ms)
-            if spent:
+            if spent := budget_spent(self.recipe, self.view, self._instant.wall_ms):
                 self._stop(spent)
-            else:
-                self._open_round("")
+            elif plan := self._rounds.open(now):
+                self._append(plan)
 
-    def _decide_round(self) -> None:
-        planned = frozenset(self.view.planned)
-        decision = self._rule.decide(
-            RoundNow(
-                now=self._instant.now,
-                opened_at=self._opened_at,
-                live=planned & self.seats.awaited(self._instant.now),
-                planned=planned,
-                claimed=self._claims.nodes(),
-            )
-        )
-        self.waiting_for = decision.reason
-        if isinstance(decision, Close):
-            self._seal(decision.reason)
-        elif isinstance(decision, Replan):
-            self._open_round(f"again: {decision.reason}")
-
-    def _seal(self, reason: str) -> None:
-        plan = self.view.plan
-        if plan is None:
-            return
-        accepted, rejected = self._claims.settle()
-        seal = Seal(
-            round=self.view.round,
-            fragments=plan.fragments,
-            accepted=accepted,
-            rejected=rejected,
-            reason=reason,
-        )
+    def _seal(self, seal: Seal) -> None:
         self._append(seal)
         self._drop_settled()
         if self.recipe.storage.archive:
@@ -365,18 +358,6 @@ class CoordinatorMachine:
         step = self.view.path[-1]
         claims = [(update.claim, update.holders) for update in step.updates]
         return Archive(step.position, tuple((c.blob, c.size_bytes, (*held, c.node)) for c, held in claims))
-
-    def _open_round(self, why: str) -> None:
-        ready = self.seats.ready(self._instant.now, self.view)
-        missing = self.recipe.membership.min_nodes - len(ready) if self.view.round == 0 else 1 - len(ready)
-        if missing > 0:
-            self.waiting_for = f"{missing} more ready node{'s' if missing > 1 else ''} to begin a round"
-            self._opened_at = self._instant.now
-            return
-        plan: Plan = make_plan(self.recipe, self.view, ready, self._rule.deadline_s, why)
-        self._append(plan)
-        self._opened_at = self._instant.now
-        self.waiting_for = f"0 of {len(ready)} updates"
 
     def _append(self, body: Body) -> None:
         try:

@@ -14,7 +14,7 @@ from shoal.strategy.recipe import Membership
 from shoal.wire.messages import Heartbeat
 
 LAG_ALLOWED = 8
-"""How many seals a node may be behind and still be planned."""
+"""How many seals a node may be behind and still be planned, where a round waits for those it plans."""
 
 
 @dataclass(slots=True)
@@ -30,8 +30,9 @@ class Seat:
 
 
 class Seats:
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: Membership, lag_allowed: float = LAG_ALLOWED) -> None:
         self._membership = membership
+        self._lag_allowed = lag_allowed
         self.by_node: dict[NodeId, Seat] = {}
 
     def expect(self, node: NodeId, now: float) -> None:
@@ -80,13 +81,16 @@ class Seats:
     def ready(self, now: float, view: RunView) -> list[NodeId]:
         """Connected live nodes that have the current state or are a few folds away from it, sorted. Those a few
         folds away are waited for, or a node on a slow link would never catch up with quick rounds."""
-        recent = {step.position for step in view.path[-LAG_ALLOWED:]}
-        if len(view.path) < LAG_ALLOWED:
-            recent.add(0)
         awaited = self.awaited(now)
         return sorted(
-            s.node for s in self.by_node.values() if s.connected and s.node in awaited and s.at in recent
+            s.node
+            for s in self.by_node.values()
+            if s.connected and s.node in awaited and self._is_close(s.at, view)
         )
+
+    def _is_close(self, at: int, view: RunView) -> bool:
+        index = -1 if at == 0 else view.index_of(at) if at > 0 else None
+        return index is not None and len(view.path) - 1 - index < self._lag_allowed
 
     def reachable(self, now: float) -> tuple[tuple[NodeId, str], ...]:
         """Live, connected nodes that serve blobs, with their addresses, sorted."""

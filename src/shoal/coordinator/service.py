@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from dataclasses import dataclass, field
 
 import msgspec
@@ -18,7 +19,8 @@ from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host, Peer
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.base.logstore import LogStore
-from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, clean_name, judge, node_of, wrong_run
+from shoal.coordinator.accused import accused, load_evidence
+from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, clean_name, judge, node_of, not_served
 from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
 from shoal.coordinator.events import (
     Append,
@@ -45,6 +47,8 @@ from shoal.replica.blobs import BlobStore
 from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.state import decode_state, state_hash
 from shoal.replica.swarm import Swarm
+from shoal.runlog.chain import Equivocation
+from shoal.runlog.evidence import Evidence
 from shoal.runlog.statements import most_bytes
 from shoal.runlog.view import verify_log
 from shoal.strategy.recipe import recipe_in_log
@@ -61,6 +65,8 @@ from shoal.wire.messages import (
     decode,
     encode,
 )
+
+log = logging.getLogger(__name__)
 
 HANDSHAKE_S = 15.0
 REQUEST_TIMEOUT_S = 20.0
@@ -101,6 +107,7 @@ class Run:
     blobs: BlobStore
     swarm: Swarm
     tokens: tuple[JoinToken, ...]
+    evidence: Evidence
     connections: dict[NodeId, Connection] = field(default_factory=dict)
     fetching: set[str] = field(default_factory=set)
     archiving: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -115,7 +122,7 @@ class CoordinatorService:
         self.store = store
         self.runs: dict[RunId, Run] = {}
         self.broken: dict[RunId, ShoalError] = {}
-        """Runs whose log does not hold, with the reason."""
+        """Runs that are not served, with the reason: their log does not hold, or there are two."""
         self.ready = asyncio.Event()
         self.changed = asyncio.Event()
         """Set after every event that changed something; for those who show it."""
@@ -169,6 +176,7 @@ class CoordinatorService:
             )
         kept = await self.host.work(lambda: self.store.kept(run, CLAIM_PREFIX))
         tokens = await self.host.work(lambda: self.store.kept(run, TOKEN_PREFIX))
+        evidence = await self.host.work(lambda: load_evidence(self.store, run, self.identity.public))
         blobs = self.blob_store(run)
         machine = CoordinatorMachine(
             identity=self.identity,
@@ -183,6 +191,7 @@ class CoordinatorService:
             blobs=blobs,
             swarm=Swarm(self.host, blobs, run, timeout_s=REQUEST_TIMEOUT_S),
             tokens=tuple(msgspec.msgpack.decode(value, type=JoinToken) for value in tokens.values()),
+            evidence=evidence,
         )
         self._resources.runs[run] = RunResources(
             run=run,
@@ -190,6 +199,7 @@ class CoordinatorService:
             blobs=blobs,
             read_entry=lambda position: next(self.store.read(run, position, position + 1), None),
             is_member=lambda node: node in view.members,
+            evidence=evidence,
             quota_bytes=machine.recipe.storage.quota_bytes,
             max_blob_bytes=most_bytes(view.genesis),
         )
@@ -268,7 +278,7 @@ class CoordinatorService:
     def _judge(self, hello: Hello, nonce: bytes) -> Refuse | None:
         run = self.runs.get(hello.run)
         if run is None:
-            return wrong_run(hello.run)
+            return not_served(hello.run, self.broken.get(hello.run))
         return judge(
             hello,
             nonce=nonce,
@@ -283,8 +293,7 @@ class CoordinatorService:
 
     async def _tick(self) -> None:
         while True:
-            periods = [run.machine.recipe.membership.heartbeat_s / 2 for run in self.runs.values()]
-            await self.host.clock.sleep(min([0.5, *periods]))
+            await self.host.clock.sleep(min([0.5, *(run.machine.tick_s for run in self.runs.values())]))
             for run in list(self.runs):
                 await self.post(run, Ticked())
 
@@ -293,8 +302,20 @@ class CoordinatorService:
 
     async def _take(self, run: Run, event: Event) -> None:
         for effect in run.machine.step(self._instant(), event):
-            await self._carry_out(run, effect)
+            if run.evidence.proof is None:
+                await self._carry_out(run, effect)
+        if run.evidence.proof is not None:
+            self._give_up(run, run.evidence.proof)
         self.changed.set()
+
+    def _give_up(self, run: Run, proof: Equivocation) -> None:
+        """Somebody writes another log of this run under this key: append nothing more, and say so to everyone."""
+        name, error = run.machine.run, accused(run.machine.run, proof)
+        log.error("run_not_served", extra={"run": name[:12], "code": error.code, "cause": error.cause})
+        self.broken[name] = error
+        del self.runs[name]
+        for node, connection in run.connections.items():
+            self._spawn(connection.channel.close(), f"cut off {node[:8]}")
 
     async def _carry_out(self, run: Run, effect: Effect) -> None:
         name = run.machine.run
@@ -358,7 +379,8 @@ class CoordinatorService:
         seats = run.machine.seats.by_node
         await run.swarm.fetch(effect.blob, effect.size_bytes, self._peers(run, effect.holders))
         hidden = [n for n in effect.holders if n in seats and not seats[n].address]
-        if not run.blobs.has(effect.blob) and hidden:
+        missing = not run.blobs.has(effect.blob)
+        if missing and hidden:
             self._send(run, hidden[0], PleasePush(blob=effect.blob))
             await self._arrival(run, effect)
         run.fetching.discard(effect.blob)
@@ -366,7 +388,8 @@ class CoordinatorService:
         state = (
             await self.host.work(lambda: _state_in(run, effect.blob)) if effect.is_state and size else None
         )
-        fetched = BlobFetched(at=effect.at, blob=effect.blob, size_bytes=size, state=state)
+        pushed = missing and size is not None
+        fetched = BlobFetched(at=effect.at, blob=effect.blob, size_bytes=size, state=state, pushed=pushed)
         await self.post(run.machine.run, fetched)
 
     async def _archive(self, run: Run, effect: Archive) -> None:

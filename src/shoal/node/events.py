@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.base.ids import BlobId
-from shoal.runlog.entries import Assignment, Claim, Genesis, Plan
+from shoal.runlog.entries import Claim, Genesis
 from shoal.runlog.view import SavedState, Step
+from shoal.runlog.work import Planned
 from shoal.wire.messages import Message
 from shoal.wire.signed import Signed
 
@@ -144,6 +145,10 @@ class Adopt:
     """The state just made is the current one: merge it into the local model."""
 
     at: int
+    working: bool = False
+    """In the middle of an assignment."""
+    settled: int = -1
+    """Updates of this node up to this sequence are in the state, or came to nothing; later ones are on their way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +171,9 @@ class SendAttestation:
     validation: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Train:
-    plan_position: int
-    plan: Plan
-    assignment: Assignment
+    planned: Planned
 
 
 @dataclass(frozen=True, slots=True)

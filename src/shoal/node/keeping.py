@@ -31,6 +31,7 @@ class Keeping:
         self.log = FileLogStore(disk, reached)
         self._disk = disk
         self._run = run
+        self._proof = f"proof-{run[:12]}.msgpack"
         self._reached = reached
 
     def load_view(self, coordinator: NodeId) -> RunView:
@@ -69,8 +70,10 @@ class Keeping:
             return None
         return Outgoing(claim=claim, signed=signed), self._disk.read(f"local-{claim.sequence}")
 
-    def save_proof(self, first: bytes, second: bytes) -> str:
-        """Keep the evidence against a coordinator; the file's name."""
-        name = f"proof-{self._run[:12]}.msgpack"
-        write_atomic(self._disk, name, msgspec.msgpack.encode((first, second)), self._reached)
-        return name
+    def save_proof(self, encoded: bytes) -> None:
+        """Keep the evidence against a coordinator."""
+        write_atomic(self._disk, self._proof, encoded, self._reached)
+
+    def load_proof(self) -> bytes:
+        """The evidence that was kept; empty if there is none."""
+        return self._disk.read(self._proof) if self._disk.size(self._proof) is not None else b""

@@ -1,60 +1,44 @@
 """The local model between two claims: steps, merges, and the update that comes of them.
 
-In flow global states and assignments; out flow pseudo-gradients as blobs. Invariant: an update is
-`anchor - local`, encoded once; what the codec leaves out stays in the residual; every sample that entered the
-update is named in its data ranges.
+In flow global states and assignments; out flow pseudo-gradients as blobs. Invariant: an update is what was trained
+since the last one, encoded once; what the codec leaves out stays in the residual, and so does, in the end, what a
+claim that came to nothing had taken from it; every sample that entered the update is named in its data ranges.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 import torch
 
 from shoal.base.errors import ShoalError
+from shoal.base.ids import BlobId
 from shoal.codec import CODECS
+from shoal.codec.base import CHUNK
 from shoal.codec.feedback import encode_with_feedback
 from shoal.data.assignment import sample_indices
-from shoal.replica.update import encode_update
-from shoal.runlog.entries import Assignment, DataRange
+from shoal.node.progress import Progress, Unsettled
+from shoal.replica.update import encode_update, open_update
+from shoal.runlog.entries import Assignment
+from shoal.runlog.statements import MAX_MERGES
+from shoal.strategy.merge import Here
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
 from shoal.wire.signed import digest
 
 MAX_CARRIED = 4
 """Data ranges that unclaimed progress may have; a node that misses more rounds begins again."""
-
-
-@dataclass(slots=True)
-class Progress:
-    """What was trained since the last claim."""
-
-    steps: int = 0
-    samples: int = 0
-    tokens: int = 0
-    loss_sum: float = 0.0
-    last_loss: float = 0.0
-    data: list[DataRange] | None = None
-
-    def add(self, loss: float, samples: int, tokens: int, start: int, *, begins: bool) -> None:
-        """Count a step. `begins` for an assignment's first: ranges of two assignments are never joined, though
-        they may touch."""
-        self.steps += 1
-        self.samples += samples
-        self.tokens += tokens
-        self.loss_sum += loss
-        self.last_loss = loss
-        ranges = self.data = self.data or []
-        if ranges and not begins and ranges[-1].start + ranges[-1].count == start:
-            ranges[-1] = DataRange(ranges[-1].start, ranges[-1].count + samples)
-        else:
-            ranges.append(DataRange(start, samples))
+MAX_UNSETTLED = 8
+"""Claims whose fate is waited for; what older ones had is given up."""
 
 
 class _Local(msgspec.Struct, frozen=True):
     trainer: bytes
     residual: bytes
+    unsettled: tuple[Unsettled, ...] = ()
+    """Earlier claims whose values are neither in the residual nor known to be accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,38 +51,97 @@ class MadeUpdate:
     """The private state to go on from, durable beside the claim."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Global:
+    """A global version, and what is new in it."""
+
+    params: torch.Tensor
+    position: int = 0
+    fragments: tuple[int, ...] | None = None
+    """Those that changed since the version before; None for all."""
+
+
 class Learner:
     """Owns a trainer. Not safe for concurrent use: one job at a time."""
 
     def __init__(self, trainer: Trainer, recipe: Recipe, train_items: int) -> None:
         self.trainer = trainer
         self.progress = Progress()
+        self.unsettled: tuple[Unsettled, ...] = ()
         self._recipe = recipe
         self._items = train_items
         self._codec = recipe.strategy.codec.make(CODECS)
+        self._feedback = recipe.strategy.codec.error_feedback
+        self._decay = recipe.strategy.codec.feedback_decay
         self._merge = recipe.strategy.merge_rule()
+        self._known: torch.Tensor | None = None
         self._anchor: torch.Tensor | None = None
-        self._claimed: torch.Tensor | None = None
+        self._last_sent = -1
+        self._gap = 1
+        self._later: Global | None = None
+        """The newest global version, if it must wait until the assignment is done."""
         self._residual: torch.Tensor | None = None
         self._local_hash = digest(trainer.local_state())
 
-    def adopt(self, params: torch.Tensor) -> None:
-        """Take a new global version, by the recipe's merge rule."""
-        if self._anchor is None or self._claimed is None or len(self.progress.data or ()) >= MAX_CARRIED:
-            self.progress = Progress()
-            self.trainer.load(params)
-            self._anchor = self._claimed = params
-            return
-        merged = self._merge.merge(self.trainer.params().cpu(), self._claimed, params)
-        self.trainer.load(merged.local)
-        self._anchor = self._claimed = merged.anchor
-        if not self._merge.keeps_progress:
+    # --- global versions ---------------------------------------------------------------------------------
+
+    def adopt(self, new: Global, *, working: bool = False, settled: int | None = None) -> None:
+        """Take a new global version, by the recipe's merge rule. `working`: in the middle of an assignment;
+        `settled`: the last of this node's updates that is not on its way any more, None if none is."""
+        if self._later is not None:
+            new = _joined(self._later, new)
+        self._later = None
+        crowded = len(self.progress.data or ()) >= MAX_CARRIED or len(self.progress.merges) >= MAX_MERGES
+        if self._anchor is None or self._known is None or (crowded and not working):
+            self._start(new.params)
+        elif working and not self._may_merge():
+            self._later = new
+        else:
+            pending = settled is not None and self._last_sent > settled
+            self._merge_in(new, self._anchor, self._known, pending)
+
+    def begin(self, steps: int) -> None:
+        """A new assignment of so many steps: take the version that had to wait for it."""
+        self._gap = -(-steps // (MAX_MERGES - 1))
+        if self._later is not None:
+            later, self._later = self._later, None
+            self.adopt(later)
+
+    def _may_merge(self) -> bool:
+        """Whether a new version may be taken in the middle of the work: a claim has room for so many, which are
+        spread over its steps."""
+        merges = self.progress.merges
+        spread = not merges or self.progress.steps - merges[-1].step >= self._gap
+        return self._merge.keeps_progress and len(merges) < MAX_MERGES and spread
+
+    def _start(self, params: torch.Tensor) -> None:
+        self.progress = Progress()
+        self.trainer.load(params)
+        self._anchor = self._known = params
+
+    def _merge_in(self, new: Global, anchor: torch.Tensor, known: torch.Tensor, pending: bool) -> None:
+        layout = self.trainer.layout.fragments
+        touched = range(len(layout)) if new.fragments is None else new.fragments
+        local = self.trainer.params().detach().to("cpu", torch.float32, copy=True)
+        anchor = anchor.clone()
+        for index in touched:
+            part = slice(layout[index].start, layout[index].stop)
+            here = Here(local=local[part], anchor=anchor[part], known=known[part], pending=pending)
+            merged = self._merge.merge(here, new.params[part])
+            local[part], anchor[part] = merged.local, merged.anchor
+        self.trainer.load(local)
+        self._anchor, self._known = anchor, new.params
+        if self._merge.keeps_progress or len(touched) < len(layout):
+            self.progress.merged(new.position)
+        else:
             self.progress = Progress()
 
     def forget(self) -> None:
         """The local model stands on a state that was undone: start from the next one, whole."""
-        self._anchor = self._claimed = None
+        self._anchor = self._known = self._later = None
         self.progress = Progress()
+
+    # --- local steps -------------------------------------------------------------------------------------
 
     def train(self, assignment: Assignment, first_step: int, done: int, steps: int) -> None:
         """Steps [done, done + steps) of an assignment. `first_step` is where the schedule stood before."""
@@ -108,26 +151,30 @@ class Learner:
             result = self.trainer.step(indices, first_step + number)
             self.progress.add(result.loss, result.samples, result.tokens, start, begins=number == 0)
 
-    def make_update(self, fragments: tuple[int, ...]) -> MadeUpdate:
+    def make_update(self, fragments: tuple[int, ...], round_number: int = 0) -> MadeUpdate:
         """Encode what was trained since the last claim. Raises SH-CODEC-01 if it is not finite."""
-        if self._anchor is None:
+        if self._anchor is None or self._known is None:
             raise AssertionError("an update before any state")
         local = self.trainer.params().detach().to("cpu", torch.float32, copy=True)
-        update = self._anchor - local
-        parts, residual = [], self._residual
-        if self._recipe.strategy.codec.error_feedback and residual is None:
-            residual = torch.zeros_like(update)
+        anchor, residual, parts = self._anchor.clone(), self._residual, []
+        if self._feedback and residual is None:
+            residual = torch.zeros_like(local)
         for index in fragments:
-            part = self.trainer.layout.fragments[index]
-            values = update[part.start : part.stop]
+            span = self.trainer.layout.fragments[index]
+            part = slice(span.start, span.stop)
+            here = Here(local=local[part], anchor=anchor[part], known=self._known[part])
+            made = self._merge.make(here)
+            seed = _seed(self._recipe.seed, round_number, index)
             if residual is None:
-                payload = self._codec.encode(values)
+                payload = self._codec.encode(made.update, seed)
             else:
-                kept = residual[part.start : part.stop]
-                payload, left = encode_with_feedback(self._codec, values, kept)
-                kept.copy_(left)
+                payload, residual[part] = encode_with_feedback(
+                    self._codec, made.update, residual[part], seed, self._decay
+                )
             parts.append((index, payload))
-        self._residual, self._claimed = residual, local
+            local[part] = anchor[part] = made.local
+        self.trainer.load(local)
+        self._anchor, self._residual = anchor, residual
         before, private = self._local_hash, self.local_state()
         self._local_hash = digest(private)
         progress, self.progress = self.progress, Progress()
@@ -139,6 +186,43 @@ class Learner:
             local=private,
         )
 
+    # --- what became of updates --------------------------------------------------------------------------
+
+    def sent(self, claim: Unsettled) -> None:
+        """An update of this node has a claim, of which the log will say what becomes of it."""
+        self._last_sent = claim.sequence
+        if self._feedback:
+            self.unsettled = (*self.unsettled, claim)[-MAX_UNSETTLED:]
+
+    def settle(self, fates: Mapping[int, bool | None], read: Callable[[BlobId], bytes]) -> None:
+        """Take back into the residual what claims had that came to nothing (False by sequence), and forget those
+        that were accepted (True). Durable with the next claim, as one: a crash before it finds both undone."""
+        if self._residual is None:
+            return
+        waiting = []
+        for claim in self.unsettled:
+            fate = fates.get(claim.sequence)
+            if fate is None:
+                waiting.append(claim)
+            elif not fate:
+                self._take_back(claim, self._residual, read)
+        self.unsettled = tuple(waiting)
+
+    def _take_back(self, claim: Unsettled, residual: torch.Tensor, read: Callable[[BlobId], bytes]) -> None:
+        layout = self.trainer.layout
+        try:
+            opened = open_update(read(claim.blob), layout, claim.fragments, self._codec)
+        except (FileNotFoundError, ShoalError):
+            return  # The disk has lost it; so has the run.
+        for index, source in (opened or {}).items():
+            span = layout.fragments[index]
+            for start in range(0, span.numel, CHUNK):
+                stop = min(start + CHUNK, span.numel)
+                out = residual[span.start + start : span.start + stop]
+                source.accumulate(start, stop, 1.0, out, torch.empty_like(out))
+
+    # --- evaluation, and the private state ----------------------------------------------------------------
+
     def evaluate(self, params: torch.Tensor) -> float:
         """Validation loss of a global version, whatever the local model is doing."""
         local = self.trainer.params().clone()
@@ -149,7 +233,7 @@ class Learner:
 
     def local_state(self) -> bytes:
         residual = b"" if self._residual is None else self._residual.numpy().tobytes()
-        return msgspec.msgpack.encode(_Local(self.trainer.local_state(), residual))
+        return msgspec.msgpack.encode(_Local(self.trainer.local_state(), residual, self.unsettled))
 
     def load_local_state(self, data: bytes) -> None:
         """Go on from an earlier `local_state`. Raises SH-DISK-02, and loads nothing, if it is damaged."""
@@ -162,7 +246,21 @@ class Learner:
         self.trainer.load_local_state(local.trainer)
         if local.residual:
             self._residual = torch.frombuffer(bytearray(local.residual), dtype=torch.float32)
+        self.unsettled = local.unsettled
         self._local_hash = digest(data)
+
+
+def _joined(older: Global, newer: Global) -> Global:
+    """The newer version, as seen from before the older one."""
+    if older.fragments is None or newer.fragments is None:
+        return Global(params=newer.params, position=newer.position)
+    touched: Iterable[int] = sorted({*older.fragments, *newer.fragments})
+    return Global(params=newer.params, position=newer.position, fragments=tuple(touched))
+
+
+def _seed(seed: int, round_number: int, fragment: int) -> int:
+    """What a codec draws from: the same for all nodes of a round."""
+    return int(digest(f"shoal/codec/{seed}/{round_number}/{fragment}".encode())[:15], 16)
 
 
 def _damaged() -> ShoalError:

@@ -1,8 +1,8 @@
 """The node's logic: a pure machine, `step(now, event) -> effects`.
 
 In flow entries of the log and news of work done; out flows the work to do next. Invariant: the node acts only
-on entries it has checked and recorded; it trains only from the current state, claims at most once a round,
-and offers the same bytes until the log shows what became of them.
+on entries it has checked and recorded; it begins an assignment from a state no older than its plan's, works on it
+for as long as it may still be sealed, and offers the same bytes until the log shows what became of them.
 """
 
 from __future__ import annotations
@@ -41,20 +41,11 @@ from shoal.node.events import (
     TrainingEnded,
 )
 from shoal.runlog.chain import BadEntry, Link, check_signature, read_link
-from shoal.runlog.entries import Genesis, Rewind, Snapshot
+from shoal.runlog.entries import Genesis, Rewind, Seal, Snapshot
 from shoal.runlog.view import RunView, Step
 from shoal.strategy.recipe import Recipe, recipe_in_log
 from shoal.wire import messages
 from shoal.wire.identity import node_id
-from shoal.wire.messages import (
-    ClaimAck,
-    Entries,
-    NeedEntries,
-    Offer,
-    PleasePush,
-    Rebuild,
-    Stuck,
-)
 from shoal.wire.signed import Signed
 
 LOOK_BACK = 64
@@ -79,7 +70,9 @@ class NodeMachine:
         self._run = run
         self._last_sequence = outgoing.claim.sequence if outgoing else -1
         self.view = view
-        self.recipe: Recipe | None = _recipe(view)
+        self.recipe: Recipe | None = None
+        self._attest_every = 1
+        self._read_recipe()
         self.at = -1
         """The seal whose state this node has; -1 while it has none."""
         self.doing = "connecting"
@@ -90,9 +83,11 @@ class NodeMachine:
         self._preparing = False
         self._making: int | None = None
         """The position whose state is being loaded or folded."""
-        self._training: tuple[int, int, tuple[int, ...]] | None = None
-        """(plan position, round, versions) of the training task that runs."""
+        self._training: int | None = None
+        """The plan of the training task that runs."""
         self._outgoing = outgoing
+        self._settled_at = -1
+        """The seal that settled the outgoing claim, if it was seen to."""
         self._receipts: tuple[Signed, ...] = ()
         self._publishing = False
         self._to_coordinator = False
@@ -134,7 +129,7 @@ class NodeMachine:
             case Trained():
                 self._take_outgoing(event.outgoing)
             case TrainingEnded():
-                if self._training is not None and self._training[0] == event.plan:
+                if self._training == event.plan:
                     self._training = None
             case Published():
                 self._published(event)
@@ -147,18 +142,18 @@ class NodeMachine:
 
     def _heard(self, message: messages.Message) -> None:
         match message:
-            case Entries():
+            case messages.Entries():
                 for encoded in message.items:
                     self._entry(encoded)
             case messages.Beat() | messages.Welcome():
                 if message.length > self.view.length:
-                    self._effects.append(SendUp(NeedEntries(start=self.view.length)))
-            case ClaimAck():
+                    self._effects.append(SendUp(messages.NeedEntries(start=self.view.length)))
+            case messages.ClaimAck():
                 self._acked(message)
-            case Rebuild():
+            case messages.Rebuild():
                 if message.at == self.at:
                     self._drop_state()
-            case PleasePush():
+            case messages.PleasePush():
                 self._effects.append(PushTo(message.blob))
 
     def _entry(self, encoded: bytes) -> None:
@@ -168,7 +163,7 @@ class NodeMachine:
             return
         position = link.entry.position
         if position > self.view.length:
-            self._effects.append(SendUp(NeedEntries(start=self.view.length)))
+            self._effects.append(SendUp(messages.NeedEntries(start=self.view.length)))
         elif position < self.view.length:
             self._known(link)
         else:
@@ -181,15 +176,21 @@ class NodeMachine:
             self.view.apply(link)
         except BadEntry:
             # Perhaps the coordinator's log differs from ours further back: ask for it, and compare.
-            self._effects.append(SendUp(NeedEntries(start=max(0, self.view.length - LOOK_BACK))))
+            self._effects.append(SendUp(messages.NeedEntries(start=max(0, self.view.length - LOOK_BACK))))
             return
         self._effects.append(Record(link.entry.position, link.encoded))
-        if self.recipe is None:
-            self.recipe = _recipe(self.view)
+        self._read_recipe()
+        if isinstance(link.entry.body, Seal) and self._settled_at < 0 and self._fate() is not None:
+            self._settled_at = link.entry.position
         if isinstance(link.entry.body, Snapshot):
             self._effects.append(Prune())
         elif isinstance(link.entry.body, Rewind) and self.at >= 0 and self.view.stands(self.at):
             self._effects.append(StartOver())
+
+    def _read_recipe(self) -> None:
+        if self.recipe is None and self.view.genesis is not None:
+            self.recipe = recipe_in_log(self.view.genesis.recipe)
+            self._attest_every = self.recipe.strategy.seal_rule().attest_every
 
     def _is_ours(self, run: RunId, genesis: Genesis) -> bool:
         """True for the run that the ticket names, founded by the coordinator that the ticket names."""
@@ -208,27 +209,53 @@ class NodeMachine:
         if event.at == self._making:
             self._making = None
             self.at = event.at
-            self._effects.append(Adopt(event.at))
+            working = self._training is not None
+            self._effects.append(Adopt(event.at, working=working, settled=self._settled(event.at)))
         elif event.at != self.at:
             return
-        if event.at > 0:
+        if event.at > 0 and (event.snapshot is not None or self._is_attested(event.at)):
             word = SendAttestation(event.at, event.state, event.snapshot, event.validation)
             self._word = word
             self._effects.append(word)
+
+    def _settled(self, at: int) -> int:
+        """The last sequence of this node that is in the state at this position, or came to nothing."""
+        fate = self._fate()
+        pending = self._outgoing is not None and (fate is None or (fate and self._settled_at > at))
+        return self._last_sequence - pending
+
+    def _fate(self) -> bool | None:
+        """What became of the outgoing claim; None while it may still be sealed."""
+        if self._outgoing is None:
+            return None
+        claim = self._outgoing.claim
+        return self.view.fate_of(claim.node, claim.sequence, claim.plan)
+
+    def _is_attested(self, at: int) -> bool:
+        """True for the states that everybody attests: every one, or every so many."""
+        return self._count(at) % self._attest_every == 0
+
+    def _count(self, at: int) -> int:
+        """How many seals of the path lead to this state."""
+        index = self.view.index_of(at)
+        return 0 if index is None else index + 1
 
     def _cannot_fetch(self, event: CannotFetch) -> None:
         """Skip ahead to a saved state that makes the update unnecessary; if there is none, say so."""
         if self._making == event.at and self.view.best_start().at >= event.at:
             self._drop_state()
         else:
-            self._effects.append(SendUp(Stuck(at=event.at, blob=event.blob, seconds=event.seconds)))
+            self._effects.append(SendUp(messages.Stuck(at=event.at, blob=event.blob, seconds=event.seconds)))
 
     def _drop_state(self) -> None:
         """The state at hand is no use: the next step loads a saved one."""
+        self._cancel_state()
+        self.at, self._word = -1, None
+
+    def _cancel_state(self) -> None:
         if self._making is not None:
             self._making = None
             self._effects.append(CancelState())
-        self.at, self._word = -1, None
 
     def _unattested(self, at: int) -> bool:
         """True while the log lacks this node's word on the state it has (or its snapshot)."""
@@ -258,10 +285,10 @@ class NodeMachine:
             # Blobs from before the oldest kept state may be gone everywhere: do not wait for them.
             if self.view.stands(self._making) and self._making >= oldest:
                 return
-            self._making = None
-            self._effects.append(CancelState())
+            self._cancel_state()
         if self.at < oldest or not self.view.stands(self.at):
             saved = self.view.best_start()
+            self._stop_training()  # What it has trained stands on a state that is no use any more.
             self._making, self.at = saved.at, -1
             self.doing = f"loading the state at {saved.at}"
             self._effects.append(Load(saved))
@@ -274,50 +301,49 @@ class NodeMachine:
 
     def _fold(self, step: Step) -> Fold:
         assert self.recipe is not None
-        done = (self.view.index_of(step.position) or 0) + 1
+        done, odd = divmod(self._count(step.position), self._attest_every)
         evaluator = step.updates[done % len(step.updates)].claim.node
         return Fold(
             step=step,
-            snapshot=done % self.recipe.storage.snapshot_every == 0,
-            evaluate=done % self.recipe.evaluation.every == 0 and evaluator == self.node,
+            snapshot=not odd and done % self.recipe.storage.snapshot_every == 0,
+            evaluate=not odd and done % self.recipe.evaluation.every == 0 and evaluator == self.node,
         )
 
     # --- training and claiming ---------------------------------------------------------------------------
 
     def _advance_training(self) -> None:
         view = self.view
-        stale = self._training is not None and self._training[1:] != (view.round, tuple(view.versions))
-        if stale:
-            self._training = None
-            self._effects.append(StopTraining())
-        caught_up = self._making is None and self.at == view.at
-        plans = view.planned.get(self.node)
-        if not caught_up or view.plan is None or self._training is not None:
+        open_work = view.planned.get(self.node, {})
+        if self._training is not None and self._training not in open_work:
+            self._stop_training()
+        if self._training is not None or self.at < 0 or view.stopped is not None:
             return
-        if plans is None:
-            self.doing = "waiting for the next round"
+        if not open_work:
+            if self._making is None and view.plan is not None:
+                self.doing = "waiting for the next round"
             return
         if self._current(self._outgoing):
             self.doing = "waiting for the seal"
             return
-        position = max(plans)
-        self._training = (position, view.round, tuple(view.versions))
-        self.doing = f"training round {view.round}"
-        self._effects.append(Train(plan_position=position, plan=view.plan, assignment=plans[position]))
+        planned = open_work[max(open_work)]
+        if self.at >= planned.at:
+            self._training = planned.position
+            self.doing = f"training round {planned.round}"
+            self._effects.append(Train(planned))
+
+    def _stop_training(self) -> None:
+        if self._training is not None:
+            self._training = None
+            self._effects.append(StopTraining())
 
     def _current(self, outgoing: Outgoing | None) -> bool:
-        """True if this update can still be sealed in the open round."""
-        view = self.view
-        if outgoing is None or view.plan is None:
-            return False
-        claim = outgoing.claim
-        base = tuple((fragment, view.versions[fragment]) for fragment in view.plan.fragments)
-        planned = claim.plan in view.planned.get(self.node, {})
-        return claim.round == view.round and claim.base == base and planned
+        """True if this update can still be sealed."""
+        return outgoing is not None and self._fate() is None
 
     def _take_outgoing(self, outgoing: Outgoing) -> None:
         self._outgoing = outgoing
         self._last_sequence = outgoing.claim.sequence
+        self._settled_at = -1
         self._to_coordinator = False
         self._receipts, self._publishing, self._kept = (), False, False
         self._offered_at = -1e9
@@ -333,7 +359,7 @@ class NodeMachine:
             self._effects.append(Publish(outgoing, self._to_coordinator))
         else:
             self._offered_at = self._now
-            self._effects.append(SendUp(Offer(claim=outgoing.signed, receipts=self._receipts)))
+            self._effects.append(SendUp(messages.Offer(claim=outgoing.signed, receipts=self._receipts)))
 
     def _published(self, event: Published) -> None:
         self._publishing = False
@@ -341,7 +367,7 @@ class NodeMachine:
             self._receipts = event.receipts
             self._offered_at = -1e9
 
-    def _acked(self, ack: ClaimAck) -> None:
+    def _acked(self, ack: messages.ClaimAck) -> None:
         if self._outgoing is None or ack.sequence != self._outgoing.claim.sequence:
             return
         self._kept = ack.kept
@@ -372,7 +398,3 @@ class NodeMachine:
 
     def _has_snapshot(self) -> bool:
         return self._word is not None and self._word.at == self.at and self._word.snapshot is not None
-
-
-def _recipe(view: RunView) -> Recipe | None:
-    return recipe_in_log(view.genesis.recipe) if view.genesis else None

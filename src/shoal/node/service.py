@@ -12,23 +12,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from shoal.base.disk import SubDisk
-from shoal.base.errors import ChannelClosed, ShoalError
+from shoal.base.errors import ShoalError
 from shoal.base.host import Host
 from shoal.base.ids import BlobId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.node import events as ev
 from shoal.node.keeping import Keeping
-from shoal.node.learner import Learner, MadeUpdate
+from shoal.node.learner import Global, Learner, MadeUpdate
 from shoal.node.link import ControlLink
 from shoal.node.machine import NodeMachine
+from shoal.node.progress import Unsettled
 from shoal.node.session import Invitation
 from shoal.node.supply import RETRY_S, Supply
+from shoal.node.watch import Watch
 from shoal.replica.blobs import BlobStore
 from shoal.replica.fold import FoldRules, SealedBlob, check_arithmetic, fold
 from shoal.replica.serving import ResourcesByRun, RunResources
@@ -36,8 +39,10 @@ from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
 from shoal.runlog.chain import Equivocation
 from shoal.runlog.entries import Attestation, Claim, Genesis
+from shoal.runlog.evidence import Evidence, encode_proof
 from shoal.runlog.statements import most_bytes
 from shoal.runlog.view import RunView, SavedState, Step, head_of
+from shoal.runlog.work import Planned
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
 from shoal.wire.identity import Identity
@@ -102,18 +107,25 @@ class NodeService:
         self.blobs = BlobStore(folder, host.reached)
         self.keeping = Keeping(folder, invitation.run, host.reached)
         self._make_trainer = make_trainer
+        self._kept: Claim | None = None
         self._local: bytes | None = None
+        """The last claim before this start, and the private state that followed it."""
         self._rules: FoldRules | None = None
         self._blob_address = ""
         self._link = ControlLink(host, identity, invitation, self._post)
         swarm = Swarm(host, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
         self._supply = Supply(host, self.blobs, swarm, self._link)
+        self._evidence = Evidence(
+            run=invitation.run, coordinator=self._coordinator_key, keep=self.keeping.save_proof
+        )
+        self._watch = Watch(host, invitation.run, self._link, self._evidence)
         self._model = asyncio.Lock()
         self._candidate: tuple[int, State] | None = None
         self._state_task: asyncio.Task[None] | None = None
         self._stop_training = asyncio.Event()
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
         self._finished: asyncio.Future[str] | None = None
+        self._leaving = ""
         self._tasks = asyncio.TaskGroup()
         self._running: dict[asyncio.Task[None], None] = {}
         self.machine = self._machine(RunView(), None)
@@ -123,11 +135,11 @@ class NodeService:
         """Take part until the run ends."""
         await self._wake_up()
         self._finished = asyncio.get_running_loop().create_future()
+        if self._leaving:
+            return self._leaving
         async with self._tasks:
-            connected = self._link.stay_connected(
-                self._blob_address, lambda: self.machine.view.length, self.options.give_up_s
-            )
-            self._spawn(connected, "stay connected")
+            self._spawn(self._stay_connected(), "stay connected")
+            self._spawn(self._watch.keep_asking(), "ask for proof")
             self._spawn(self._tick(), "tick")
             self._spawn(self._take_events(), "take events")
             reason = await self._finished
@@ -137,7 +149,8 @@ class NodeService:
         return reason
 
     async def leave(self, reason: str) -> None:
-        """Leave on purpose; `run` returns soon after."""
+        """Leave on purpose; `run` returns soon after, or at once if it has not got going yet."""
+        self._leaving = reason
         await self._link.say_goodbye(reason)
         if self._finished is not None and not self._finished.done():
             self._finished.set_result(reason)
@@ -148,13 +161,17 @@ class NodeService:
         view = await self.host.work(load_view)
         kept = await self.host.work(self.keeping.load_outgoing)
         self.machine = self._machine(view, kept[0] if kept else None)
-        self._local = kept[1] if kept else None
+        self._kept, self._local = (kept[0].claim, kept[1]) if kept else (None, None)
+        self._evidence.restore(await self.host.work(self.keeping.load_proof))
+        if self._evidence.proof is not None:
+            raise self._evidence.proof.error(self.invitation.coordinator)
         self._resources = RunResources(
             run=self.invitation.run,
             identity=self.identity,
             blobs=self.blobs,
             read_entry=self._read_entry,
             is_member=lambda node: node in view.members,
+            evidence=self._evidence,
             quota_bytes=FIRST_QUOTA_BYTES,
         )
         self._blob_address = await self.host.offer(ResourcesByRun({self.invitation.run: self._resources}))
@@ -168,6 +185,19 @@ class NodeService:
             outgoing=outgoing,
         )
 
+    async def _stay_connected(self) -> None:
+        try:
+            await self._link.stay_connected(
+                self._blob_address, lambda: self.machine.view.length, self.options.give_up_s
+            )
+        except ShoalError as refusal:
+            # A coordinator that was shown the proof refuses everybody with it, and gives it to whoever asks.
+            if refusal.code != "SH-LOG-02" or not await self._watch.ask_coordinator():
+                raise
+
+    def _coordinator_key(self) -> bytes | None:
+        return self.machine.view.genesis.coordinator if self.machine.view.genesis else None
+
     def _read_entry(self, position: int) -> bytes | None:
         return next(self.keeping.log.read(self.invitation.run, position, position + 1), None)
 
@@ -176,6 +206,7 @@ class NodeService:
     async def _take_events(self) -> None:
         while True:
             event = await self._events.get()
+            await self._stop_if_proven()
             for effect in self.machine.step(self.host.clock.now(), event):
                 await self._carry_out(effect)
 
@@ -213,7 +244,7 @@ class NodeService:
                 if self._state_task is not None:
                     self._state_task.cancel()
             case ev.Adopt():
-                await self._adopt(effect.at)
+                await self._adopt(effect)
             case ev.StartOver():
                 await self._start_over()
             case ev.SendAttestation():
@@ -231,7 +262,7 @@ class NodeService:
             case ev.Prune():
                 await self._prune()
             case ev.Disputed():
-                self._dispute(effect)
+                await self._dispute(effect)
             case ev.Finish():
                 if self._finished is not None and not self._finished.done():
                     self._finished.set_result(effect.reason)
@@ -240,51 +271,69 @@ class NodeService:
 
     async def _train(self, work: ev.Train, stopped: asyncio.Event) -> None:
         """Train an assignment, make its update durable, then go on with the spare steps if there are any."""
-        learner, total = self._learner(), work.assignment.steps + work.assignment.spare
-        carried, done, claimed, pace = learner.progress.steps, 0, False, STEP_JOB_S
+        learner, assignment = self._learner(), work.planned.assignment
+        async with self._model:
+            if not stopped.is_set():
+                await self.host.work(partial(learner.begin, assignment.steps))
+            carried = learner.progress.steps
+        goal, total = max(1, assignment.steps - carried), assignment.steps + assignment.spare
+        closes_at = self.host.clock.now() + assignment.window_ms / 1000 if assignment.window_ms else math.inf
+        done, claimed, pace = 0, False, STEP_JOB_S
         while done < total and not stopped.is_set():
             if reason := self.options.may_train():
                 self.machine.doing = f"paused: {reason}"
                 await self.host.clock.sleep(RETRY_S)
                 if not stopped.is_set():
-                    self.machine.doing = f"training round {work.plan.round}"
+                    self.machine.doing = f"training round {work.planned.round}"
                 continue
-            goal = total if claimed else max(1, work.assignment.steps - carried)
-            count = max(1, min(goal - done, int(STEP_JOB_S / pace)))
+            left_s = math.inf if claimed else closes_at - self.host.clock.now()
+            count = max(1, int(min((total if claimed else goal) - done, min(STEP_JOB_S, left_s) / pace)))
             async with self._model:
                 if stopped.is_set():
                     break
-                began = self.host.clock.now()
-                job = partial(learner.train, work.assignment, work.plan.step, done, count)
-                await self.host.work(job, seconds=self.options.step_seconds * count)
-                pace = max(1e-4, (self.host.clock.now() - began) / count)
+                pace = await self._steps(learner, work.planned, done, count)
                 done += count
-                if not claimed and done >= goal:
-                    claimed = True
-                    self._post(ev.Trained(await self._make_claim(work, learner)))
-            tokens = learner.progress.tokens / max(1, learner.progress.steps) if not claimed else 0
-            self.tokens_per_s = tokens / pace if tokens else self.tokens_per_s
-        self._post(ev.TrainingEnded(work.plan_position))
+                tokens = learner.progress.tokens / learner.progress.steps
+                self.tokens_per_s = tokens / pace
+                if not claimed and not stopped.is_set():
+                    claimed = done >= goal or self.host.clock.now() >= closes_at
+                    if claimed:
+                        self._post(ev.Trained(await self._make_claim(work.planned, learner)))
+        self._post(ev.TrainingEnded(work.planned.position))
 
-    async def _make_claim(self, work: ev.Train, learner: Learner) -> ev.Outgoing:
+    async def _steps(self, learner: Learner, planned: Planned, done: int, count: int) -> float:
+        """Some steps as one job; how long one of them took."""
+        began = self.host.clock.now()
+        job = partial(learner.train, planned.assignment, planned.step, done, count)
+        await self.host.work(job, seconds=self.options.step_seconds * count)
+        return max(1e-4, (self.host.clock.now() - began) / count)
+
+    async def _make_claim(self, planned: Planned, learner: Learner) -> ev.Outgoing:
         """Encode, store and sign; durable before anyone hears of it."""
-        made = await self.host.work(partial(learner.make_update, work.plan.fragments))
+        fates = {
+            sent.sequence: self.machine.view.fate_of(self.identity.node, sent.sequence, sent.plan)
+            for sent in learner.unsettled
+        }
+        await self.host.work(partial(learner.settle, fates, self.blobs.get))
+        made = await self.host.work(partial(learner.make_update, planned.fragments, planned.round))
         blob = await self.host.work(partial(self.blobs.put, made.blob))
-        claim = self._claim(work, made, blob)
+        claim = self._claim(planned, made, blob)
         outgoing = ev.Outgoing(claim=claim, signed=sign(self.identity, claim))
         await self.host.work(partial(self.keeping.save_outgoing, outgoing, made.local))
+        learner.sent(Unsettled.of(claim))
         return outgoing
 
-    def _claim(self, work: ev.Train, made: MadeUpdate, blob: BlobId) -> Claim:
-        view, progress = self.machine.view, made.progress
+    def _claim(self, planned: Planned, made: MadeUpdate, blob: BlobId) -> Claim:
+        progress = made.progress
         return Claim(
             run=self.invitation.run,
             node=self.identity.node,
             sequence=self.machine.next_sequence,
-            round=work.plan.round,
-            plan=work.plan_position,
-            head=view.head,
-            base=tuple((fragment, view.versions[fragment]) for fragment in work.plan.fragments),
+            round=planned.round,
+            plan=planned.position,
+            head=self.machine.view.head,
+            base=planned.base,
+            merges=tuple(progress.merges),
             steps=progress.steps,
             samples=progress.samples,
             tokens=progress.tokens,
@@ -326,10 +375,10 @@ class NodeService:
         """The next state, or None if an update is not there (any more), or rotten, and must be fetched again."""
         assert self.state is not None and self._rules is not None
         try:
-            updates = [SealedBlob(self.blobs.get(u.claim.blob), u.weight) for u in step.updates]
+            updates = [SealedBlob(self.blobs.get(u.claim.blob), u.weight, u.ages) for u in step.updates]
         except (FileNotFoundError, ShoalError):
             return None
-        return fold(self.state, step.fragments, updates, self._rules).state
+        return fold(self.state, step.fragments, updates, self._rules, step.whole).state
 
     async def _evaluate(self, state: State) -> float:
         async with self._model:
@@ -348,12 +397,14 @@ class NodeService:
         )
         await self._link.send(Attest(attestation=sign(self.identity, attestation)))
 
-    async def _adopt(self, at: int) -> None:
-        if self._candidate is None or self._candidate[0] != at:
+    async def _adopt(self, work: ev.Adopt) -> None:
+        if self._candidate is None or self._candidate[0] != work.at:
             return
         self.state, self._candidate = self._candidate[1], None
+        step = self.machine.view.step_at(work.at)
+        new = Global(params=self.state.params, position=work.at, fragments=step.fragments if step else None)
         async with self._model:
-            adopt = partial(self._learner().adopt, self.state.params)
+            adopt = partial(self._learner().adopt, new, working=work.working, settled=work.settled)
             await self.host.work(adopt)
         self._spawn(self._compare_logs(), "compare logs")
 
@@ -362,17 +413,12 @@ class NodeService:
             learner = self._learner()
             learner.forget()
             if self.state is not None:
-                await self.host.work(partial(learner.adopt, self.state.params))
+                await self.host.work(partial(learner.adopt, Global(params=self.state.params)))
 
     async def _compare_logs(self) -> None:
         """Ask some peer for its entry of the last seal: if it differs, the coordinator told us different things."""
-        peers = self._link.sources()[:-1]
-        if not peers:
-            return
-        peer, position = self.host.random.choice(peers), self.machine.view.at
-        path = f"{self.invitation.run}/log/{position}"
-        with contextlib.suppress(ChannelClosed):
-            entry = await self.host.get(peer, path, 0, 4 << 20, timeout_s=REQUEST_TIMEOUT_S)
+        entry = await self._watch.compare(self.machine.view.at)
+        if entry is not None:
             self._post(ev.Heard(Entries(items=(entry,))))
 
     # --- getting ready -------------------------------------------------------------------------------------
@@ -397,6 +443,8 @@ class NodeService:
             # A state that was damaged on disk costs momentum, not correctness: begin with a fresh one.
             with contextlib.suppress(ShoalError):
                 await self.host.work(partial(learner.load_local_state, self._local))
+                if self._kept is not None:
+                    learner.sent(Unsettled.of(self._kept))
         self.learner = learner
         self._post(ev.Prepared())
 
@@ -426,8 +474,10 @@ class NodeService:
         self._post(ev.HasState(at=at, state=hashed, snapshot=blob, validation=None))
 
     async def _prune(self) -> None:
-        assert self.machine.recipe is not None
+        if self.machine.recipe is None or self.learner is None:
+            return  # What it still needs of its own is known once the model is built; the next snapshot will do.
         keep, round_number = self.machine.needed_blobs(), self.machine.view.round
+        keep |= {sent.blob for sent in self.learner.unsettled}
         spare_bytes = self.machine.recipe.storage.keep_bytes
         await self.host.work(lambda: self.blobs.prune(keep, round_number, spare_bytes=spare_bytes))
 
@@ -463,13 +513,21 @@ class NodeService:
             device=self.options.device,
         )
 
-    def _dispute(self, dispute: ev.Disputed) -> None:
+    async def _dispute(self, dispute: ev.Disputed) -> None:
         """Two entries for one place, both signed by the coordinator: keep the proof and stop."""
-        genesis = self.machine.view.genesis
         ours = self._read_entry(dispute.position)
-        if genesis is None or ours is None:
-            return
-        proof = Equivocation(ours, dispute.other)
-        if proof.holds(genesis.coordinator):
-            self.keeping.save_proof(proof.first, proof.second)
+        if ours is not None:
+            proof = encode_proof(Equivocation(ours, dispute.other))
+            await self.host.work(partial(self._evidence.take, proof))
+            await self._stop_if_proven()
+
+    async def _stop_if_proven(self) -> None:
+        """With proof against the coordinator, found here or received: tell everyone, and stop with it."""
+        proof = self._evidence.proof
+        if proof is not None:
+            self._stop_training.set()
+            self.machine.doing = "telling everyone that the coordinator signed two different entries"
+            members = [m.node for m in self.machine.view.members.values() if m.present]
+            others = [node for node in members if node != self.identity.node]
+            await self._watch.spread(others, can_be_asked=bool(self._blob_address))
             raise proof.error(self.invitation.coordinator)

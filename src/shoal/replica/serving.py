@@ -9,8 +9,10 @@ Every path begins with the run's id; below that:
     get blobs/ID            a range of the blob
     get blobs/ID/chunks     its chunk list
     get log/POSITION        an entry of the run's log, as signed
+    get proof               what this process has against the coordinator; empty if nothing
     put blobs/ID/chunks     announce a blob: the reply lists the missing chunks, or is the receipt
     put blobs/ID/INDEX      one chunk: the reply is empty, or the receipt when it was the last
+    put proof               two entries signed for one position: from anybody, since it speaks for itself
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from shoal.base.host import Refused
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.replica.blobs import BlobStore, is_blob_id, read_chunk_list
 from shoal.runlog.entries import Receipt
+from shoal.runlog.evidence import Evidence
 from shoal.wire.identity import Identity
 from shoal.wire.signed import Signed, sign
 
@@ -87,7 +90,7 @@ class Arrivals:
 
 
 class RunResources:
-    """One run's blobs and log: members may store, whoever knows the run's id may read."""
+    """One run's blobs, log and evidence: members may store, whoever knows the run's id may read and accuse."""
 
     def __init__(
         self,
@@ -97,6 +100,7 @@ class RunResources:
         blobs: BlobStore,
         read_entry: Callable[[int], bytes | None],
         is_member: Callable[[NodeId], bool],
+        evidence: Evidence,
         quota_bytes: int,
         max_blob_bytes: int = MAX_BLOB_BYTES,
     ) -> None:
@@ -105,6 +109,7 @@ class RunResources:
         self._blobs = blobs
         self._read_entry = read_entry
         self._is_member = is_member
+        self._evidence = evidence
         self.quota_bytes = quota_bytes
         """How much may be stored here in all; may be changed while serving."""
         self.max_blob_bytes = max_blob_bytes
@@ -127,9 +132,15 @@ class RunResources:
             case ["log", position] if position.isdecimal() and len(position) < 12:
                 entry = self._read_entry(int(position))
                 return entry[start:stop] if entry else None
+            case ["proof"]:
+                return self._evidence.encoded[start:stop]
         return None
 
     def put(self, path: str, body: bytes, sender: NodeId) -> bytes:
+        if path == "proof":
+            return self._take_proof(body)
+        if self._evidence.proof is not None:
+            raise Refused("SH-LOG-02: the run's coordinator signed two different entries for one position")
         if not self._is_member(sender):
             raise Refused(f"{sender[:12]} is not a member of this run")
         match path.split("/"):
@@ -138,6 +149,11 @@ class RunResources:
             case ["blobs", name, index] if is_blob_id(name) and index.isdecimal() and len(index) < 8:
                 return msgspec.msgpack.encode(self._take(BlobId(name), int(index), body, sender))
         raise Refused("no such resource")
+
+    def _take_proof(self, body: bytes) -> bytes:
+        if not self._evidence.take(body):
+            raise Refused("this proves nothing against the run's coordinator")
+        return b""
 
     def receipt(self, blob: BlobId) -> Signed:
         """This process's promise for a blob it holds."""

@@ -127,10 +127,15 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     batch: int
     spare: int = 0
+    staleness: int = 0
+    """How many rounds after its plan's a claim for this work may still be sealed."""
+    window_ms: int = 0
+    """Train for so long, and `steps` at most; 0 to train `steps` however long it takes."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
-    """Who trains what until the next seal. A later plan for the same round replaces an earlier one."""
+    """Who trains what from now on. A later plan for the same round adds to an earlier one; a plan without members
+    opens a round for work that is still out from earlier ones."""
 
     round: int
     step: int
@@ -139,6 +144,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     deadline_ms: int
     fragments: tuple[int, ...]
     reason: str
+    weights: str = "samples"
+    """By what the claims for this plan are weighed, see `runlog.weights`."""
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,6 +170,8 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
     accepted: tuple[Accepted, ...]
     rejected: tuple[Rejected, ...]
     reason: str
+    whole: int = 0
+    """The weight of the whole fleet, where these updates are but a part of it; 0 if they are the whole."""
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shoal.base.ids import NodeId
 from shoal.runlog.chain import BadEntry
-from shoal.runlog.entries import Assignment, Attestation, Claim, DataRange, Genesis, Receipt
+from shoal.runlog.entries import Attestation, Claim, DataRange, Genesis, Receipt
+from shoal.runlog.work import Planned
 from shoal.wire.signed import Signed, open_signed, parse
 
 if TYPE_CHECKING:
@@ -51,32 +52,34 @@ def open_claim(view: RunView, signed: Signed) -> Claim:
     claim = open_signed(signed, Claim, member.public)
     if claim is None:
         raise BadEntry(f"has a claim that {member.node} did not sign")
-    _check_place(view, claim, member)
+    planned = _check_place(view, claim, member)
     _check_content(view, claim)
-    _check_data(view, claim, member)
+    _check_merges(view, claim)
+    _check_data(view, claim, member, planned)
     return claim
 
 
-def _check_place(view: RunView, claim: Claim, member: Member) -> None:
-    """This run, this round, this plan, this base, and a sequence that is new."""
+def _check_place(view: RunView, claim: Claim, member: Member) -> Planned:
+    """This run, work that is open, its round, its base, and a sequence that is new; the work."""
     who = f"has a claim of {claim.node[:12]}"
     require(claim.run == view.run, f"{who} for another run")
-    require(claim.round == view.round, f"{who} for round {claim.round}, not {view.round}")
     require(claim.sequence > member.last_sequence, f"{who} whose sequence was settled before")
-    planned = claim.plan in view.planned.get(claim.node, {})
-    require(planned, f"{who} that is not in this round's plan at {claim.plan}")
+    planned = view.planned.get(claim.node, {}).get(claim.plan)
+    if planned is None:
+        raise BadEntry(f"{who} that is not in an open plan at {claim.plan}")
+    require(claim.round == planned.round, f"{who} for round {claim.round}, not {planned.round}")
     head = claim.head
     on_chain = 0 <= head.position < view.length and view.hashes[head.position] == head.hash
     require(on_chain, f"{who} who stood on another log")
-    wanted = tuple((f, view.versions[f]) for f in view.plan.fragments) if view.plan else ()
-    require(claim.base == wanted, f"{who} from another base than {wanted}")
+    require(claim.base == planned.base, f"{who} from another base than {planned.base}")
+    return planned
 
 
 def _check_content(view: RunView, claim: Claim) -> None:
     """Every field within what the model and the format allow."""
     who = f"has a claim of {claim.node[:12]}"
     named = all(map(is_hash, (claim.blob, claim.local_before, claim.local_after)))
-    require(named and len(claim.merges) <= MAX_MERGES, f"{who} with a malformed field")
+    require(named, f"{who} with a malformed field")
     require(math.isfinite(claim.loss), f"{who} with a loss that is no number")
     require(claim.steps > 0 and claim.samples > 0, f"{who} without work")
     require(claim.steps <= claim.samples, f"{who} of {claim.steps} steps on {claim.samples} samples")
@@ -85,7 +88,18 @@ def _check_content(view: RunView, claim: Claim) -> None:
     require(fits, f"{who} of {claim.size_bytes} bytes for {numel} parameters")
 
 
-def _check_data(view: RunView, claim: Claim, member: Member) -> None:
+def _check_merges(view: RunView, claim: Claim) -> None:
+    """Few, of entries that there are, in the order in which they were taken."""
+    merges = claim.merges
+    ordered = all(
+        one.position < two.position and one.step <= two.step for one, two in itertools.pairwise(merges)
+    )
+    inside = all(0 <= taken.position < view.length and 0 <= taken.step <= claim.steps for taken in merges)
+    sound = len(merges) <= MAX_MERGES and ordered and inside
+    require(sound, f"has a claim of {claim.node[:12]} with merges that cannot be")
+
+
+def _check_data(view: RunView, claim: Claim, member: Member, planned: Planned) -> None:
     """Samples that were this node's to train, each counted once, the last of them in this plan."""
     who = f"has a claim of {claim.node[:12]}"
     ranges = claim.data
@@ -95,13 +109,11 @@ def _check_data(view: RunView, claim: Claim, member: Member) -> None:
     require(claim.samples == counted, f"{who} of {claim.samples} samples on {counted} counters")
     ordered = all(_end(one) <= two.start for one, two in itertools.pairwise(ranges))
     require(ordered and ranges[0].start >= member.counted_to, f"{who} that counts samples again")
-    assigned = view.planned[claim.node][claim.plan]
     # A round that is planned again and again pushes its first plan out of the latest assignments.
-    whole = (*member.assigned, assigned.data)
+    whole = (*member.assigned, planned.data)
     own = all(any(_inside(part, mine) for mine in whole) for part in ranges)
-    require(own and _inside(ranges[-1], assigned.data), f"{who} on samples that were not assigned to it")
-    context = view.genesis.manifest.context if view.genesis else 0
-    tokens = claim.samples * (context or TOKENS_A_SAMPLE)
+    require(own and _inside(ranges[-1], planned.data), f"{who} on samples that were not assigned to it")
+    tokens = claim.samples * most_tokens(view)
     require(0 <= claim.tokens <= tokens, f"{who} of {claim.tokens} tokens on {claim.samples} samples")
 
 
@@ -110,9 +122,10 @@ def most_bytes(genesis: Genesis) -> int:
     return max(8 * genesis.layout.numel + SPARE_BYTES, genesis.snapshot_bytes)
 
 
-def fair_weight(claim: Claim, assignment: Assignment) -> int:
-    """What a claim counts for: its samples, but no more than one assignment has."""
-    return min(claim.samples, assignment.data.count)
+def most_tokens(view: RunView) -> int:
+    """How many tokens a sample may have."""
+    context = view.genesis.manifest.context if view.genesis else 0
+    return context or TOKENS_A_SAMPLE
 
 
 def open_receipts(view: RunView, claim: Claim, receipts: tuple[Signed, ...]) -> tuple[NodeId, ...]:

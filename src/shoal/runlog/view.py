@@ -7,6 +7,7 @@ coordinator before it appends, a node as it follows, and `verify` afterwards all
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from shoal.base.ids import BlobId, NodeId, RunId
@@ -14,13 +15,13 @@ from shoal.data.manifest import blobs as data_blobs
 from shoal.runlog.chain import NO_HEAD, BadEntry, Link, check_link, genesis_key, read_link
 from shoal.runlog.entries import (
     Accepted,
-    Assignment,
     Attestation,
     Attestations,
     Body,
     Claim,
     DataRange,
     Digests,
+    Entry,
     Genesis,
     Head,
     Joined,
@@ -32,11 +33,16 @@ from shoal.runlog.entries import (
     Snapshot,
     Stopped,
 )
-from shoal.runlog.statements import fair_weight, open_attestation, open_claim, open_receipts, require
+from shoal.runlog.rules import MAX_TEXT, check_body
+from shoal.runlog.statements import open_attestation, open_claim, open_receipts, require
+from shoal.runlog.work import OpenWork, Pace, Planned, expire_work, give_work, settle_work
 from shoal.wire.identity import node_id
 
-MAX_TEXT = 200
+__all__ = ["MAX_TEXT", "Finding", "Member", "RunView", "SavedState", "Step", "Totals", "Update"]
+__all__ += ["head_of", "verify_log"]
+
 ASSIGNMENTS_KEPT = 8
+VERDICTS_KEPT = 16
 KEPT_SNAPSHOTS = 2
 """Saved states that everybody keeps, with the updates after them; older ones may be pruned."""
 
@@ -53,6 +59,8 @@ class Member:
     """The highest sequence of its claims that a seal has settled, either way."""
     counted_to: int = 0
     """Sample counters below this are counted, or given up."""
+    accepted: list[int] = field(default_factory=list)
+    """The sequences of its latest claims that a seal accepted."""
     assigned: list[DataRange] = field(default_factory=list)
     """The samples of its latest assignments."""
 
@@ -64,6 +72,19 @@ class Update:
     claim: Claim
     weight: int
     holders: tuple[NodeId, ...]
+    ages: tuple[int, ...] = ()
+    """By fragment of the seal, how many versions it had moved on since the update's base; () if none has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """How far the run is along its path, after some step of it."""
+
+    rounds: float = 0.0
+    """Updates of the whole fleet: a seal that is but a part of it counts for its part."""
+    steps: float = 0.0
+    """Inner steps of a typical member."""
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +95,9 @@ class Step:
     round: int
     fragments: tuple[int, ...]
     updates: tuple[Update, ...]
+    whole: int = 0
+    """See `Seal.whole`."""
+    totals: Totals = Totals()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +127,9 @@ class RunView:
         self.path: list[Step] = []
         self.plan: Plan | None = None
         self.plan_position = -1
-        self.planned: dict[NodeId, dict[int, Assignment]] = {}
-        """This round's members, with their assignments by the position of the plan."""
+        self.planned: OpenWork = {}
+        """Work that is out and may still be claimed, by member and position of the plan."""
+        self.pace = Pace()
         self.next_counter = 0
         self.snapshots: list[SavedState] = []
         self.attested: dict[int, dict[NodeId, Attestation]] = {}
@@ -126,8 +151,13 @@ class RunView:
 
     @property
     def steps_done(self) -> int:
-        """Rounds that stand."""
+        """Seals that stand."""
         return len(self.path)
+
+    @property
+    def totals(self) -> Totals:
+        """What the path amounts to."""
+        return self.path[-1].totals if self.path else Totals()
 
     def public_of(self, node: NodeId) -> bytes | None:
         """The key of a member or of the coordinator."""
@@ -136,6 +166,16 @@ class RunView:
             return member.public
         coordinator = self.genesis.coordinator if self.genesis else b""
         return coordinator if node_id(coordinator) == node else None
+
+    def fate_of(self, node: NodeId, sequence: int, plan: int) -> bool | None:
+        """What became of a claim: True if a seal accepted it, False if none can any more, None while it is open."""
+        member = self.members.get(node)
+        if member is None or plan >= self.length:
+            return None
+        if sequence in member.accepted:
+            return True
+        is_open = sequence > member.last_sequence and plan in self.planned.get(node, {})
+        return None if is_open else False
 
     def next_step(self, at: int) -> Step | None:
         """The transition that follows the state at `at`, or None if there is none or `at` was undone."""
@@ -146,12 +186,13 @@ class RunView:
 
     def index_of(self, at: int) -> int | None:
         """Where on the path the seal at this position stands, or None if it does not (any more)."""
-        for index in range(len(self.path) - 1, -1, -1):
-            if self.path[index].position == at:
-                return index
-            if self.path[index].position < at:
-                break
-        return None
+        index = bisect_left(self.path, at, key=_position)
+        return index if index < len(self.path) and self.path[index].position == at else None
+
+    def step_at(self, at: int) -> Step | None:
+        """The seal at this position, if it stands."""
+        index = self.index_of(at)
+        return None if index is None else self.path[index]
 
     def stands(self, at: int) -> bool:
         """True if the state at this position is on the path to the current one."""
@@ -179,7 +220,7 @@ class RunView:
         """Blobs that somebody may still need: the kept states, every update after them, and the data."""
         kept = self.kept_states()
         needed = {saved.blob for saved in kept}
-        later = [step for step in self.path if step.position > kept[0].at]
+        later = self.path[bisect_left(self.path, kept[0].at + 1, key=_position) :]
         needed.update(update.claim.blob for step in later for update in step.updates)
         if self.genesis:
             needed.update(data_blobs(self.genesis.manifest))
@@ -196,7 +237,7 @@ class RunView:
             public, run = self.genesis.coordinator, self.run
         check_link(link, self.head, self.term, run, public)
         self.check(body)
-        self._take(body, entry.position)
+        self._take(entry)
         self.run, self.head, self.term, self.time_ms = run, link.head, entry.term, entry.time_ms
         self.hashes.append(link.hash)
         if isinstance(body, Plan) and not self.began_ms:
@@ -204,83 +245,24 @@ class RunView:
 
     def check(self, body: Body) -> None:
         """Raise `BadEntry` unless this body may come next."""
-        if (self.genesis is None) != isinstance(body, Genesis):
-            raise BadEntry("is a second genesis" if self.genesis else "comes before the genesis entry")
-        if self.stopped is not None and not isinstance(body, Attestations | Snapshot | Rewind):
-            raise BadEntry("comes after the run was stopped")
-        match body:
-            case Joined():
-                require(node_id(body.public) == body.node, "names a member whose id is not its key's hash")
-                require(len(body.name) <= MAX_TEXT, "has a name that is too long")
-            case Left():
-                require(body.node in self.members, f"lets {body.node} leave, who never joined")
-                require(len(body.reason) <= MAX_TEXT, "has a reason that is too long")
-            case Plan():
-                self._check_plan(body)
-            case Seal():
-                self._check_seal(body)
-            case Digests():
-                require(self.index_of(body.seal) is not None, "has digests of a seal that does not stand")
-            case Attestations():
-                for item in body.items:
-                    open_attestation(self, item)
-            case Snapshot():
-                require(self.stands(body.at), f"snapshots position {body.at}, which does not stand")
-            case Rewind():
-                require(
-                    self.may_rewind(body.to), f"rewinds to {body.to}, which does not stand or is not kept"
-                )
-            case Stopped():
-                self._check_rejected(body.rejected)
-            case Genesis():
-                pass
-
-    def _check_plan(self, plan: Plan) -> None:
-        require(plan.round == self.round, f"plans round {plan.round} where {self.round} is next")
-        fragments = range(len(self.versions))
-        require(
-            bool(plan.fragments) and all(f in fragments for f in plan.fragments), "plans unknown fragments"
-        )
-        require(len(set(plan.fragments)) == len(plan.fragments), "plans one fragment twice")
-        names = [assignment.node for assignment in plan.members]
-        require(len(set(names)) == len(names), "assigns one member twice")
-        start = self.next_counter
-        for assignment in plan.members:
-            require(assignment.node in self.members, f"assigns work to {assignment.node}, not a member")
-            whole = assignment.batch > 0 and assignment.steps > 0 and assignment.spare >= 0
-            require(whole, f"assigns {assignment.node} less than one step")
-            span = assignment.batch * (assignment.steps + assignment.spare)
-            require(
-                assignment.data.start >= start and assignment.data.count == span,
-                f"assigns {assignment.node} samples that overlap others'",
-            )
-            start = assignment.data.start + assignment.data.count
-
-    def _check_seal(self, seal: Seal) -> None:
-        if self.plan is None:
-            raise BadEntry("seals a round that was not planned")
-        require(seal.fragments == self.plan.fragments, "seals other fragments than were planned")
-        require(seal.round == self.round, f"seals round {seal.round} where {self.round} is next")
-        require(bool(seal.accepted), "seals no update")
-        nodes = [self.open_accepted(item).claim.node for item in seal.accepted]
-        require(len(set(nodes)) == len(nodes), "counts one node's work twice")
-        self._check_rejected(seal.rejected)
-
-    def _check_rejected(self, rejected: tuple[Rejected, ...]) -> None:
-        for rejection in rejected:
-            require(rejection.node in self.members, f"rejects {rejection.node}, not a member")
-            require(len(rejection.reason) <= MAX_TEXT, "has a reason that is too long")
+        check_body(self, body)
 
     def open_accepted(self, item: Accepted) -> Update:
         """An accepted update with its receipts checked. Raises `BadEntry`."""
         claim = open_claim(self, item.claim)
-        assignment = self.planned[claim.node][claim.plan]
-        require(
-            0 < item.weight <= fair_weight(claim, assignment), "gives an update another weight than its own"
-        )
-        return Update(claim, item.weight, open_receipts(self, claim, item.receipts))
+        work = self.planned[claim.node][claim.plan]
+        same = self.plan is not None and work.fragments == self.plan.fragments
+        require(same, "takes an update of other fragments than it seals")
+        fair = 0 < item.weight <= work.fair_weight(claim)
+        require(fair, "gives an update another weight than its own")
+        ages = tuple(self.versions[fragment] - version for fragment, version in claim.base)
+        holders = open_receipts(self, claim, item.receipts)
+        return Update(claim, item.weight, holders, ages if any(ages) else ())
 
-    def _take(self, body: Body, position: int) -> None:
+    def _take(self, entry: Entry) -> None:
+        body = entry.body
+        if entry.term != self.term:
+            self.pace.interrupted()
         if isinstance(body, Genesis | Snapshot | Rewind):
             self._kept = None
         match body:
@@ -298,16 +280,9 @@ class RunView:
             case Left():
                 self.members[body.node].present = False
             case Plan():
-                self.plan, self.plan_position = body, position
-                for item in body.members:
-                    self.planned.setdefault(item.node, {})[position] = item
-                    assigned = self.members[item.node].assigned
-                    assigned[:] = [*assigned, item.data][-ASSIGNMENTS_KEPT:]
-                if body.members:
-                    last = body.members[-1].data
-                    self.next_counter = last.start + last.count
+                self._take_plan(body, entry)
             case Seal():
-                self._take_seal(body, position)
+                self._take_seal(body, entry)
             case Attestations():
                 for signed in body.items:
                     word = open_attestation(self, signed)
@@ -320,25 +295,42 @@ class RunView:
                     self.path.pop()
                 self.versions = [version + 1 for version in self.versions]
                 self._close_round()
+                self.planned = {}
             case Stopped():
                 self.stopped = body.reason
                 self._settle_rejected(body.rejected)
                 self._close_round()
+                self.planned = {}
             case Digests():
                 pass
 
-    def _take_seal(self, seal: Seal, position: int) -> None:
+    def _take_plan(self, plan: Plan, entry: Entry) -> None:
+        self.plan, self.plan_position = plan, entry.position
+        base = tuple((fragment, self.versions[fragment]) for fragment in plan.fragments)
+        give_work(self.planned, plan, entry.position, self.at, base, entry.time_ms)
+        for item in plan.members:
+            assigned = self.members[item.node].assigned
+            assigned[:] = [*assigned, item.data][-ASSIGNMENTS_KEPT:]
+            self.next_counter = item.data.start + item.data.count
+
+    def _take_seal(self, seal: Seal, entry: Entry) -> None:
         updates = tuple(self.open_accepted(item) for item in seal.accepted)
         for update in updates:
             member = self.members[update.claim.node]
             member.last_sequence = update.claim.sequence
+            member.accepted[:] = [*member.accepted, update.claim.sequence][-VERDICTS_KEPT:]
             member.counted_to = update.claim.data[-1].start + update.claim.data[-1].count
         self._settle_rejected(seal.rejected)
-        self.path.append(Step(position, seal.round, seal.fragments, updates))
+        fleet = len(self.planned) if seal.whole else len(updates)
+        settled = settle_work(self.planned, [update.claim for update in updates])
+        totals = _added(self.totals, updates, settled, fleet)
+        self.path.append(Step(entry.position, seal.round, seal.fragments, updates, seal.whole, totals))
         for fragment in seal.fragments:
             self.versions[fragment] += 1
         self.round += 1
         self._close_round()
+        gone = [node for node in self.planned if not self.members[node].present]
+        self.pace.sealed(entry.time_ms, settled, expire_work(self.planned, self.round, gone))
 
     def _settle_rejected(self, rejected: tuple[Rejected, ...]) -> None:
         for rejection in rejected:
@@ -346,7 +338,25 @@ class RunView:
             member.last_sequence = max(member.last_sequence, rejection.sequence)
 
     def _close_round(self) -> None:
-        self.plan, self.plan_position, self.planned = None, -1, {}
+        self.plan, self.plan_position = None, -1
+
+
+def _position(step: Step) -> int:
+    return step.position
+
+
+def _added(before: Totals, updates: tuple[Update, ...], settled: list[Planned], fleet: int) -> Totals:
+    """The totals after a seal, for which `fleet` members were at work."""
+    counts = [
+        update.claim.steps if work.assignment.window_ms else work.assignment.steps
+        for update, work in zip(updates, settled, strict=True)
+    ]
+    share = len(updates) / fleet
+    return Totals(
+        rounds=before.rounds + share,
+        steps=before.steps + share * (sum(counts) / len(counts)),
+        tokens=before.tokens + sum(update.claim.tokens for update in updates),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""How a local model takes a new global version in mid-training.
+"""How a local model takes a new global version, and what of it goes into an update.
 
-In flow the local parameters, those at the last claim, and the new global ones; out flow the new local
-parameters and the anchor from which the next pseudo-gradient is measured. Invariant: the next update is
-`anchor - local`, so it counts what this node trained and nothing that it merged.
+In flow the local parameters, the anchor from which the next pseudo-gradient is measured, the global version that
+the local model knows and the new one; out flow new local parameters and a new anchor. Invariant: an update counts
+what this node trained since its last one, and nothing that it merged.
 
 To add a rule: a class like these and one line in `MERGE_RULES`.
 """
@@ -16,17 +16,41 @@ from typing import Protocol
 import torch
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """One fragment of the local model. What was trained since the last update is `local - anchor`."""
+
+    local: torch.Tensor
+    anchor: torch.Tensor
+    known: torch.Tensor
+    """The global version that was merged last."""
+    pending: bool = False
+    """True while an update of this node is on its way: made, but not in the global version yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Merged:
     local: torch.Tensor
     anchor: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """An update before it is encoded, and the local model after it."""
+
+    update: torch.Tensor
+    local: torch.Tensor
+
+
 class MergeRule(Protocol):
     keeps_progress: bool
-    """True if steps trained since the last claim survive the merge."""
+    """True if steps trained since the last claim survive the merge. Only then are new versions taken in the middle
+    of an assignment; otherwise they wait for its end."""
 
-    def merge(self, local: torch.Tensor, claimed: torch.Tensor, new: torch.Tensor) -> Merged: ...
+    def merge(self, here: Here, new: torch.Tensor) -> Merged: ...
+
+    def make(self, here: Here) -> Made:
+        """The update to send. The anchor is then where the local model is."""
 
 
 class Replace:
@@ -34,8 +58,11 @@ class Replace:
 
     keeps_progress = False
 
-    def merge(self, local: torch.Tensor, claimed: torch.Tensor, new: torch.Tensor) -> Merged:
+    def merge(self, here: Here, new: torch.Tensor) -> Merged:
         return Merged(new.clone(), new)
+
+    def make(self, here: Here) -> Made:
+        return _progress(here)
 
 
 class Mix:
@@ -44,14 +71,63 @@ class Mix:
     keeps_progress = True
 
     def __init__(self, alpha: float = 0.5) -> None:
-        if not 0 < alpha <= 1:
-            raise ValueError(f"alpha must be above 0 and at most 1, not {alpha}")
-        self._alpha = alpha
+        self._alpha = _share(alpha)
 
-    def merge(self, local: torch.Tensor, claimed: torch.Tensor, new: torch.Tensor) -> Merged:
-        progress = local - claimed
-        mixed = claimed + (new - claimed) * self._alpha
+    def merge(self, here: Here, new: torch.Tensor) -> Merged:
+        progress = here.local - here.anchor
+        mixed = here.anchor + (new - here.anchor) * self._alpha
         return Merged(mixed + progress, mixed)
 
+    def make(self, here: Here) -> Made:
+        return _progress(here)
 
-MERGE_RULES: dict[str, Callable[..., MergeRule]] = {"replace": Replace, "mix": Mix}
+
+class AddDelta:
+    """Add what the global version has changed by, to the local model and to the anchor alike. What was sent stays
+    in the local model until it is settled; from then on it is in the global version."""
+
+    keeps_progress = True
+
+    def merge(self, here: Here, new: torch.Tensor) -> Merged:
+        if here.pending:
+            delta = new - here.known
+            return Merged(here.local + delta, here.anchor + delta)
+        return Merged(new + (here.local - here.anchor), new)
+
+    def make(self, here: Here) -> Made:
+        return _progress(here)
+
+
+class Elastic:
+    """A spring of strength `alpha` between local model and global version: what the one gives, the other is sent,
+    so that their sum changes by training only. The local model is never replaced."""
+
+    keeps_progress = True
+
+    def __init__(self, alpha: float = 0.5) -> None:
+        self._alpha = _share(alpha)
+
+    def merge(self, here: Here, new: torch.Tensor) -> Merged:
+        return Merged(here.local, here.anchor)
+
+    def make(self, here: Here) -> Made:
+        pull = (here.known - here.local) * self._alpha
+        return Made(pull, here.local + pull)
+
+
+def _progress(here: Here) -> Made:
+    return Made(here.anchor - here.local, here.local)
+
+
+def _share(alpha: float) -> float:
+    if not 0 < alpha <= 1:
+        raise ValueError(f"alpha must be above 0 and at most 1, not {alpha}")
+    return float(alpha)
+
+
+MERGE_RULES: dict[str, Callable[..., MergeRule]] = {
+    "add-delta": AddDelta,
+    "elastic": Elastic,
+    "mix": Mix,
+    "replace": Replace,
+}

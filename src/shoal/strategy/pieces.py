@@ -10,16 +10,17 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
 from shoal.codec import CODECS
 from shoal.replica.fold import FoldRules
+from shoal.runlog.weights import WEIGHTS
 from shoal.strategy.merge import MERGE_RULES, MergeRule
 from shoal.strategy.mistakes import Mistake, Unsound, shown
-from shoal.strategy.seal_rules import SEAL_RULES, SealRule
+from shoal.strategy.seal_rules import MAX_DEADLINE_S, SEAL_RULES, SealRule
 
 T = TypeVar("T")
 
@@ -80,10 +81,14 @@ def _check_value(name: str, value: object, wanted: Any) -> None:
 class CodecPiece(Piece):
     error_feedback: bool = False
     """Remember what the codec loses and add it to the next update."""
+    feedback_decay: float = Field(default=1.0, ge=0.0, le=1.0)
+    """How much of what was lost is remembered; below 1, old losses fade instead of arriving late."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         self.make(CODECS)
+        if self.feedback_decay != 1.0 and not self.error_feedback:
+            raise Mistake("only has a meaning with error_feedback: true", at="feedback_decay")
         return self
 
 
@@ -120,10 +125,48 @@ class Schedule(Section):
 
     steps: int = Field(default=30, ge=1, le=100_000)
     """Local steps a round. Raise it when the link is slow against a step; early training wants it low."""
-    overlap: bool = False
-    """Keep training while updates travel; needs a merge rule that keeps local progress."""
+    steps_last: int | None = Field(default=None, ge=1, le=100_000)
+    """Local steps a round at the end of the budget, if they are to grow (or shrink) on the way."""
+    growth: Literal["geometric", "linear"] = "geometric"
+    """How `steps` becomes `steps_last`."""
+    warmup_rounds: int = Field(default=0, ge=0, le=100_000)
+    """So many rounds of a single step each come first: in sync, while the model changes fastest."""
+    seconds: float | None = Field(default=None, gt=0, le=MAX_DEADLINE_S)
+    """Train for so long instead, `steps` at most and one at least: slow machines then do less, not later."""
+    overlap: int = Field(default=0, ge=0, le=100_000)
+    """So many further steps are trained while updates travel; needs a merge rule that keeps local progress.
+    (`true` for as many as `steps`.)"""
     fragments: int = Field(default=1, ge=1, le=1024)
     """Into how many parts the state is cut."""
+    order: Literal["all", "rotate"] = "all"
+    """`rotate`: each round syncs one fragment only, in turn; a round then sends a part of the bytes, and what was
+    trained in the other fragments stays until theirs."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_overlap(cls, values: Any) -> Any:
+        if isinstance(values, dict) and isinstance(values.get("overlap"), bool):
+            steps = values.get("steps", cls.model_fields["steps"].default)
+            return {**values, "overlap": steps if values["overlap"] else 0}
+        return values
+
+
+class Weighing(Section):
+    """What an update counts for."""
+
+    kind: str = "samples"
+    """`samples`, or `tokens-squared-per-step`: tokens times tokens a step, for machines with batches of their own."""
+    discount: float = Field(default=0.0, ge=0, le=8)
+    """An update that comes `age` rounds late counts for 1 / (1 + age) ** discount of its weight."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kind not in WEIGHTS:
+            raise Mistake(f"found {self.kind!r}; allowed: {', '.join(sorted(WEIGHTS))}", at="kind")
+        return self
+
+    def discounted(self, weight: int, age: int) -> int:
+        return max(1, int(weight / (1 + age) ** self.discount))
 
 
 class Strategy(Section):
@@ -136,14 +179,12 @@ class Strategy(Section):
     aggregate: AggregatePiece
     outer: OuterPiece
     merge: MergePiece
+    weights: Weighing = Weighing()
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        if self.schedule.overlap and not self.merge_rule().keeps_progress:
-            raise Unsound(
-                f"overlap with merge {self.merge.kind!r}: what is trained while updates travel would be thrown "
-                "away; use merge mix, or overlap false"
-            )
+        if why := unsound(self):
+            raise Unsound(why)
         return self
 
     def fold_rules(self) -> FoldRules:
@@ -156,3 +197,28 @@ class Strategy(Section):
 
     def merge_rule(self) -> MergeRule:
         return self.merge.make(MERGE_RULES)
+
+
+def unsound(strategy: Strategy) -> str:
+    """Why these pieces cannot work together; "" if they can."""
+    schedule, rule, merge = strategy.schedule, strategy.seal_rule(), strategy.merge_rule()
+    if schedule.overlap and not merge.keeps_progress:
+        return (
+            f"overlap with merge {strategy.merge.kind!r}: what is trained while updates travel would be thrown "
+            "away; use merge mix or add-delta, or overlap 0"
+        )
+    if schedule.order == "rotate" and schedule.fragments == 1:
+        return "order rotate with one fragment: there is nothing to take turns; raise fragments, or use order all"
+    if schedule.order == "rotate" and rule.most_stale:
+        return (
+            f"order rotate with seal {strategy.seal.kind!r} that takes late updates: by then it is another "
+            "fragment's turn; set the seal's staleness to 0, or use order all"
+        )
+    if schedule.seconds is not None and schedule.seconds >= rule.deadline_s:
+        return (
+            f"schedule.seconds {schedule.seconds:g} is not below the seal's deadline_s {rule.deadline_s:g}: "
+            "nobody would be in time"
+        )
+    if schedule.seconds is not None and schedule.steps_last is not None:
+        return "schedule.seconds with steps_last: the time decides how many steps there are; use one of them"
+    return ""

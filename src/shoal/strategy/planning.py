@@ -1,6 +1,8 @@
 """From recipe and log to the next plan: who trains what, and when the run is over. Pure.
 
-Later planners measure links and speeds; this one gives everybody the same.
+In flow the recipe and what the log says; out flow plans. Invariant: a plan depends on the log, the recipe and who is
+ready, and on nothing else. Later planners measure links and speeds; this one gives everybody the same work, and
+each the time that its own speed needs.
 """
 
 from __future__ import annotations
@@ -9,39 +11,90 @@ from shoal.base.ids import NodeId
 from shoal.runlog.entries import Assignment, DataRange, Plan
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
+from shoal.strategy.seal_rules import NodePace
+
+ROUNDING = 1e-6
+"""Shares of a round are sums of fractions."""
+GOLDEN = 2654435769
+"""The golden section of 2**32: its multiples fall far from their neighbours."""
 
 
-def make_plan(recipe: Recipe, view: RunView, ready: list[NodeId], deadline_s: float, why: str) -> Plan:
-    """Equal work for every ready node, on samples nobody else has."""
-    schedule, batch = recipe.strategy.schedule, recipe.inner.batch_size
-    spare = schedule.steps if schedule.overlap else 0
-    start = view.next_counter
-    members = []
-    for node in ready:
-        count = batch * (schedule.steps + spare)
-        data = DataRange(start, count)
-        members.append(Assignment(node=node, data=data, steps=schedule.steps, batch=batch, spare=spare))
-        start += count
-    count_text = f"{len(ready)} ready node{'s' if len(ready) != 1 else ''}, equal work"
+def make_plan(recipe: Recipe, view: RunView, nodes: list[NodeId], why: str) -> Plan:
+    """Equal work for these nodes, on samples nobody else has."""
+    strategy, batch = recipe.strategy, recipe.inner.batch_size
+    rule, spare = strategy.seal_rule(), strategy.schedule.overlap
+    steps = local_steps(recipe, view)
+    start, members = view.next_counter, []
+    for node in nodes:
+        pace = NodePace(view.pace.work_ms.get(node, 0.0), view.pace.seal_ms)
+        data = DataRange(start, batch * (steps + spare))
+        members.append(
+            Assignment(
+                node=node,
+                data=data,
+                steps=steps,
+                batch=batch,
+                spare=spare,
+                staleness=rule.staleness(pace),
+                window_ms=int((strategy.schedule.seconds or 0) * 1000),
+            )
+        )
+        start += data.count
+    count_text = f"{len(nodes)} ready node{'s' if len(nodes) != 1 else ''}, equal work"
     return Plan(
         round=view.round,
-        step=view.steps_done * schedule.steps,
+        step=int(view.totals.steps + ROUNDING),
         members=tuple(members),
-        deadline_ms=int(deadline_s * 1000),
-        fragments=tuple(range(len(view.versions))),
+        deadline_ms=int(rule.deadline_s * 1000),
+        fragments=planned_fragments(recipe, view),
         reason=f"{count_text}; {why}" if why else count_text,
+        weights=strategy.weights.kind,
     )
+
+
+def planned_fragments(recipe: Recipe, view: RunView) -> tuple[int, ...]:
+    """All of them, or the one whose turn it is."""
+    count = len(view.versions)
+    if recipe.strategy.schedule.order == "all":
+        return tuple(range(count))
+    return (turn_of(view.round, count),)
+
+
+def turn_of(round_number: int, count: int) -> int:
+    """Which of so many fragments a round syncs: each once in `count` rounds, neighbours far apart."""
+    order = sorted(range(count), key=lambda index: index * GOLDEN % (1 << 32))
+    return order[round_number % count]
+
+
+def local_steps(recipe: Recipe, view: RunView) -> int:
+    """How many steps a node takes for its next update."""
+    schedule, totals = recipe.strategy.schedule, view.totals
+    if totals.rounds + ROUNDING < schedule.warmup_rounds:
+        return 1
+    if schedule.steps_last is None:
+        return schedule.steps
+    done = spent_share(recipe, view)
+    if schedule.growth == "linear":
+        return round(schedule.steps + (schedule.steps_last - schedule.steps) * done)
+    ratio: float = (schedule.steps_last / schedule.steps) ** done
+    return round(schedule.steps * ratio)
+
+
+def spent_share(recipe: Recipe, view: RunView) -> float:
+    """How much of its budget of rounds or tokens the run has used, 0 to 1."""
+    budget, totals = recipe.budget, view.totals
+    shares = [totals.rounds / budget.rounds] if budget.rounds else []
+    shares += [totals.tokens / budget.tokens] if budget.tokens else []
+    return min(1.0, max(shares, default=0.0))
 
 
 def budget_spent(recipe: Recipe, view: RunView, wall_ms: int) -> str | None:
     """Why the run is over, or None."""
-    budget = recipe.budget
-    if budget.rounds is not None and view.steps_done >= budget.rounds:
-        return f"{view.steps_done} rounds done"
-    if budget.tokens is not None:
-        tokens = sum(update.claim.tokens for step in view.path for update in step.updates)
-        if tokens >= budget.tokens:
-            return f"{tokens} tokens done"
+    budget, totals = recipe.budget, view.totals
+    if budget.rounds is not None and totals.rounds + ROUNDING >= budget.rounds:
+        return f"{round(totals.rounds)} rounds done"
+    if budget.tokens is not None and totals.tokens >= budget.tokens:
+        return f"{totals.tokens} tokens done"
     if budget.seconds is not None and view.path and view.began_ms:
         seconds = (wall_ms - view.began_ms) / 1000
         if seconds >= budget.seconds:

@@ -33,6 +33,8 @@ class Budget(Section):
     """When a run ends: at the first of these that is reached."""
 
     rounds: int | None = Field(default=None, ge=1)
+    """Updates of the whole fleet: where every arrival is sealed on its own (seal `arrivals`), as many seals as there
+    are nodes at work make a round; everywhere else one seal does."""
     tokens: int | None = Field(default=None, ge=1)
     seconds: float | None = Field(default=None, gt=0, le=LONGEST_S)
 
@@ -59,7 +61,8 @@ class Storage(Section):
     receipts: int = Field(default=1, ge=1, le=16)
     """How many others must hold an update before it can be sealed."""
     snapshot_every: int = Field(default=10, ge=1)
-    """Rounds between saved states; joiners replay at most so many."""
+    """Attested rounds between saved states; joiners replay at most so many. (All are attested, but where the seal
+    rule has `attest_every`.)"""
     quota_bytes: int = Field(default=20_000_000_000, ge=1)
     """How much disk one process may use for blobs."""
     keep_bytes: int = Field(default=2_000_000_000, ge=0)
@@ -71,7 +74,7 @@ class Storage(Section):
 
 class Evaluation(Section):
     every: int = Field(default=1, ge=1)
-    """Rounds between validations, each by one node in turn."""
+    """Attested rounds between validations, each by one node in turn."""
     batches: int = Field(default=4, ge=1)
 
 
@@ -93,6 +96,16 @@ class Recipe(Section):
     def _leases(self) -> Self:
         if self.membership.heartbeat_s * 2 > self.membership.lease_s:
             raise Unsound("membership.lease_s must be at least twice heartbeat_s, or every lease lapses")
+        return self
+
+    @model_validator(mode="after")
+    def _growth(self) -> Self:
+        measured = self.budget.rounds is not None or self.budget.tokens is not None
+        if self.strategy.schedule.steps_last is not None and not measured:
+            raise Unsound(
+                "strategy.schedule.steps_last needs budget.rounds or budget.tokens: by seconds alone nobody "
+                "could tell from the log how far the run is"
+            )
         return self
 
 

@@ -43,7 +43,7 @@ class Attention(nn.Module):
             F.linear(x_BTD, self.qkv.flatten(0, 1)).view(batch, time, 3 * self.heads, -1).transpose(1, 2)
         )
         rotated, v_BHTK = stacked[:, : 2 * self.heads], stacked[:, 2 * self.heads :]
-        q_BHTK, k_BHTK = _rotate(rotated, cos_TK, sin_TK).chunk(2, dim=1)
+        q_BHTK, k_BHTK = rotate(rotated, cos_TK, sin_TK).chunk(2, dim=1)
         mixed = F.scaled_dot_product_attention(q_BHTK, k_BHTK, v_BHTK, is_causal=True)
         return F.linear(mixed.transpose(1, 2).reshape(batch, time, width), self.out)
 
@@ -129,7 +129,7 @@ def _rotary_tables(context: int, head_width: int) -> tuple[torch.Tensor, torch.T
     return torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)
 
 
-def _rotate(x_BHTK: torch.Tensor, cos_TK: torch.Tensor, sin_TK: torch.Tensor) -> torch.Tensor:
+def rotate(x_BHTK: torch.Tensor, cos_TK: torch.Tensor, sin_TK: torch.Tensor) -> torch.Tensor:
     """Turn each pair (k, k + K/2) by its position's angle."""
     first, second = x_BHTK.chunk(2, dim=-1)
     turned = x_BHTK * cos_TK + torch.cat((second, first), dim=-1) * sin_TK

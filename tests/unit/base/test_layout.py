@@ -26,3 +26,22 @@ def test_equal_tensors_are_cut_evenly() -> None:
 
 def test_nothing_has_no_fragments() -> None:
     assert make_layout([]).numel == 0 and make_layout([]).fragments == ()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "fragments", "parts"),
+    [
+        ([37, 3, 65, 1, 8], 2, [40, 74]),
+        ([37, 3, 65, 1, 8], 3, [40, 65, 9]),
+        ([5, 1, 1, 1, 5], 2, [7, 6]),
+        ([100, 1, 1], 3, [100, 1, 1]),
+        ([1, 1, 1, 100], 2, [3, 100]),
+        ([10] * 5, 3, [20, 20, 10]),
+        ([4, 4], 5, [4, 4]),
+    ],
+)
+def test_the_largest_fragment_is_as_small_as_can_be(
+    sizes: list[int], fragments: int, parts: list[int]
+) -> None:
+    layout = make_layout([(f"t{i}", (size,)) for i, size in enumerate(sizes)], fragments)
+    assert [part.numel for part in layout.fragments] == parts

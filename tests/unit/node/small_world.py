@@ -30,10 +30,17 @@ T = TypeVar("T")
 SIZE, SEED = 40, 1
 
 
-def world_recipe(*, steps: int = 2, deadline_s: float = 60.0, overlap: bool = False, **more: Any) -> Recipe:
+def world_recipe(
+    *,
+    steps: int = 2,
+    deadline_s: float = 60.0,
+    overlap: int = 0,
+    seconds: float | None = None,
+    **more: Any,
+) -> Recipe:
     strategy = {
         "preset": "local-sgd",
-        "schedule": {"steps": steps, "overlap": overlap},
+        "schedule": {"steps": steps, "overlap": overlap, "seconds": seconds},
         "codec": {"kind": "none"},
         "seal": {"kind": "all-or-deadline", "deadline_s": deadline_s},
         "merge": {"kind": "mix", "alpha": 0.5} if overlap else {"kind": "replace"},

@@ -75,7 +75,7 @@ def test_a_claim_that_is_refused_for_good_is_made_anew_from_the_current_state() 
     _refuse(pupil, made.claim.sequence)
     assert pupil.wanted(StartOver) == [StartOver()]
     (train,) = pupil.wanted(Train)
-    assert train.plan_position == made.claim.plan
+    assert train.planned.position == made.claim.plan
     kinds = [type(effect) for effect in pupil.effects]
     assert kinds.index(StartOver) < kinds.index(Train)
     again = pupil.train()
@@ -172,7 +172,7 @@ def test_training_that_a_seal_or_a_rewind_made_stale_is_stopped() -> None:
     pupil.clerk.plan(A)
     pupil.catch_up()
     assert pupil.wanted(StopTraining)
-    assert pupil.wanted(Train)[0].plan_position == pupil.machine.view.plan_position
+    assert pupil.wanted(Train)[0].planned.position == pupil.machine.view.plan_position
 
 
 def test_a_rewind_that_leaves_the_state_standing_starts_the_local_model_over() -> None:
@@ -203,4 +203,4 @@ def test_another_plan_of_the_same_round_lets_training_go_on() -> None:
     pupil.catch_up()
     assert not pupil.wanted(StopTraining) and not pupil.wanted(Train)
     pupil.step(TrainingEnded(3))
-    assert pupil.wanted(Train)[0].plan_position == pupil.machine.view.plan_position
+    assert pupil.wanted(Train)[0].planned.position == pupil.machine.view.plan_position

@@ -7,7 +7,7 @@ from runlog.small_log import small_recipe
 from shoal.base.errors import ShoalError
 from shoal.base.layout import Layout, make_layout
 from shoal.codec import CODECS
-from shoal.node.learner import MAX_CARRIED, Learner
+from shoal.node.learner import MAX_CARRIED, Global, Learner
 from shoal.replica.update import open_update
 from shoal.runlog.entries import Assignment, DataRange
 from shoal.runlog.statements import MAX_RANGES
@@ -87,7 +87,7 @@ def _values(blob: bytes, codec: str = "none") -> torch.Tensor:
 
 def test_an_update_is_anchor_minus_local_and_names_its_samples() -> None:
     learner = _learner()
-    learner.adopt(torch.full((12,), 5.0))
+    learner.adopt(Global(params=torch.full((12,), 5.0)))
     learner.train(_work(start=20), first_step=30, done=0, steps=3)
     made = learner.make_update((0, 1))
     assert _values(made.blob).tolist() == [-3.0] * 12
@@ -104,7 +104,7 @@ def test_training_in_pieces_is_training_at_once() -> None:
     blobs = []
     for pieces in ([3], [1, 2], [1, 1, 1]):
         learner = _learner(ToyTrainer(LAYOUT, 2))
-        learner.adopt(torch.zeros(12))
+        learner.adopt(Global(params=torch.zeros(12)))
         done = 0
         for count in pieces:
             learner.train(_work(start=8), 0, done, count)
@@ -116,9 +116,9 @@ def test_training_in_pieces_is_training_at_once() -> None:
 
 def test_replace_throws_progress_away() -> None:
     learner = _learner()
-    learner.adopt(torch.zeros(12))
+    learner.adopt(Global(params=torch.zeros(12)))
     learner.train(_work(), 0, 0, 2)
-    learner.adopt(torch.full((12,), 7.0))
+    learner.adopt(Global(params=torch.full((12,), 7.0)))
     assert learner.progress.steps == 0 and learner.trainer.params().tolist() == [7.0] * 12
     learner.train(_work(6), 0, 0, 1)
     made = learner.make_update((0, 1))
@@ -127,12 +127,12 @@ def test_replace_throws_progress_away() -> None:
 
 def test_mix_keeps_what_was_trained_and_counts_nothing_merged() -> None:
     learner = _learner(merge="mix")
-    learner.adopt(torch.zeros(12))
+    learner.adopt(Global(params=torch.zeros(12)))
     learner.train(_work(0, spare=3), 0, 0, 3)
     first = learner.make_update((0, 1))
     assert _values(first.blob).tolist() == [-3.0] * 12
     learner.train(_work(0, spare=3), 0, 3, 2)
-    learner.adopt(torch.full((12,), 9.0))
+    learner.adopt(Global(params=torch.full((12,), 9.0)))
     assert learner.progress.steps == 2 and learner.trainer.params().tolist() == [8.0] * 12
     learner.train(_work(50), 0, 0, 1)
     second = learner.make_update((0, 1))
@@ -143,9 +143,9 @@ def test_mix_keeps_what_was_trained_and_counts_nothing_merged() -> None:
 def test_ranges_of_two_assignments_are_never_joined_though_they_touch() -> None:
     """Each range of a claim must lie in one assignment."""
     learner = _learner(merge="mix")
-    learner.adopt(torch.zeros(12))
+    learner.adopt(Global(params=torch.zeros(12)))
     learner.train(_work(0), 0, 0, 3)
-    learner.adopt(torch.ones(12))
+    learner.adopt(Global(params=torch.ones(12)))
     learner.train(_work(6), 0, 0, 1)
     learner.train(_work(6), 0, 1, 2)
     assert learner.make_update((0, 1)).progress.data == [DataRange(0, 6), DataRange(6, 6)]
@@ -154,11 +154,11 @@ def test_ranges_of_two_assignments_are_never_joined_though_they_touch() -> None:
 def test_a_node_that_misses_many_rounds_begins_again() -> None:
     """What it carries along must fit into a claim."""
     learner = _learner(merge="mix")
-    learner.adopt(torch.zeros(12))
+    learner.adopt(Global(params=torch.zeros(12)))
     for number in range(MAX_CARRIED):
         assert len(learner.progress.data or ()) == number
         learner.train(_work(20 * number), 0, 0, 1)
-        learner.adopt(torch.full((12,), 5.0))
+        learner.adopt(Global(params=torch.full((12,), 5.0)))
     assert learner.progress.steps == 0 and learner.trainer.params().tolist() == [5.0] * 12
     assert MAX_CARRIED + 1 <= MAX_RANGES, "with the ranges of the next assignment it can be claimed"
 
@@ -166,10 +166,10 @@ def test_a_node_that_misses_many_rounds_begins_again() -> None:
 def test_starting_over_from_the_same_state_leaves_nothing_of_what_was_trained() -> None:
     learner = _learner(merge="mix")
     state = torch.full((12,), 5.0)
-    learner.adopt(state)
+    learner.adopt(Global(params=state))
     learner.train(_work(), 0, 0, 3)
     learner.forget()
-    learner.adopt(state)
+    learner.adopt(Global(params=state))
     learner.train(_work(), 0, 0, 1)
     made = learner.make_update((0, 1))
     assert _values(made.blob).tolist() == [-1.0] * 12 and made.progress.data == [DataRange(0, 2)]
@@ -177,28 +177,28 @@ def test_starting_over_from_the_same_state_leaves_nothing_of_what_was_trained() 
 
 def test_forgetting_starts_from_the_next_state_whole() -> None:
     learner = _learner(merge="mix")
-    learner.adopt(torch.zeros(12))
+    learner.adopt(Global(params=torch.zeros(12)))
     learner.train(_work(), 0, 0, 2)
     learner.forget()
-    learner.adopt(torch.full((12,), 4.0))
+    learner.adopt(Global(params=torch.full((12,), 4.0)))
     assert learner.trainer.params().tolist() == [4.0] * 12 and learner.progress.steps == 0
 
 
 def test_error_feedback_sends_later_what_it_could_not_send_now() -> None:
     learner = _learner(ToyTrainer(LAYOUT, 2), codec="int8", feedback=True)
-    learner.adopt(torch.zeros(12))
+    learner.adopt(Global(params=torch.zeros(12)))
     sent, wanted = torch.zeros(12), torch.zeros(12)
     for number in range(8):
         learner.train(_work(6 * number), 0, 0, 3)
         wanted += -learner.trainer.params()
         sent += _values(learner.make_update((0, 1)).blob, "int8")
-        learner.adopt(torch.zeros(12))
+        learner.adopt(Global(params=torch.zeros(12)))
     assert torch.allclose(sent, wanted, atol=0.02)
 
 
 def test_private_states_form_a_chain() -> None:
     learner = _learner(ToyTrainer(LAYOUT, 2), codec="int8", feedback=True)
-    learner.adopt(torch.zeros(12))
+    learner.adopt(Global(params=torch.zeros(12)))
     hashes = []
     for number in range(3):
         learner.train(_work(6 * number), 0, 0, 3)
@@ -211,13 +211,13 @@ def test_private_states_form_a_chain() -> None:
 def test_after_a_crash_the_next_update_is_the_one_that_would_have_come() -> None:
     def second_update(crash: bool) -> tuple[bytes, str, str]:
         learner = _learner(ToyTrainer(LAYOUT, 2), codec="int8", feedback=True)
-        learner.adopt(torch.zeros(12))
+        learner.adopt(Global(params=torch.zeros(12)))
         learner.train(_work(), 0, 0, 3)
         made = learner.make_update((0, 1))
         if crash:
             learner = _learner(ToyTrainer(LAYOUT, 2), codec="int8", feedback=True)
             learner.load_local_state(made.local)
-        learner.adopt(torch.ones(12))
+        learner.adopt(Global(params=torch.ones(12)))
         learner.train(_work(6), 3, 0, 3)
         next_one = learner.make_update((0, 1))
         return next_one.blob, next_one.local_before, next_one.local_after
@@ -250,7 +250,7 @@ def test_a_damaged_private_state_is_told_so(data: bytes) -> None:
 
 def test_evaluating_does_not_disturb_training() -> None:
     learner = _learner()
-    learner.adopt(torch.zeros(12))
+    learner.adopt(Global(params=torch.zeros(12)))
     learner.train(_work(), 0, 0, 2)
     assert learner.evaluate(torch.full((12,), 3.0)) == 3.0
     assert learner.trainer.params().tolist() == [2.0] * 12 and learner.progress.steps == 2
@@ -258,7 +258,7 @@ def test_evaluating_does_not_disturb_training() -> None:
 
 def test_only_the_planned_fragments_are_sent() -> None:
     learner = _learner()
-    learner.adopt(torch.zeros(12))
+    learner.adopt(Global(params=torch.zeros(12)))
     learner.train(_work(), 0, 0, 1)
     made = learner.make_update((1,))
     assert open_update(made.blob, LAYOUT, (1,), CODECS["none"]()) is not None
@@ -267,7 +267,7 @@ def test_only_the_planned_fragments_are_sent() -> None:
 
 def test_an_update_that_is_not_finite_is_not_made() -> None:
     learner = _learner()
-    learner.adopt(torch.zeros(12))
+    learner.adopt(Global(params=torch.zeros(12)))
     learner.trainer.params()[3] = float("nan")
     with pytest.raises(ShoalError, match="SH-CODEC-01"):
         learner.make_update((0, 1))

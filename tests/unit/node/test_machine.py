@@ -133,7 +133,9 @@ def test_data_then_state_then_training() -> None:
     pupil.has_state(0)
     assert pupil.wanted(Adopt) == [Adopt(0)] and pupil.wanted(SendAttestation) == []
     train = pupil.wanted(Train)[0]
-    assert train.assignment.node == A.node and train.plan_position == pupil.machine.view.plan_position
+    assert (
+        train.planned.assignment.node == A.node and train.planned.position == pupil.machine.view.plan_position
+    )
 
 
 def test_a_late_joiner_begins_at_the_latest_saved_state() -> None:
@@ -166,7 +168,7 @@ def test_a_seal_is_folded_adopted_and_attested() -> None:
     fold = pupil.wanted(Fold)[0]
     assert fold.step.position == at and not fold.snapshot
     pupil.has_state(at, "s1")
-    assert pupil.wanted(Adopt) == [Adopt(at)]
+    assert pupil.wanted(Adopt) == [Adopt(at, settled=0)]
     assert pupil.wanted(SendAttestation) == [SendAttestation(at, "s1", None, None)]
     pupil.step(Ticked())
     assert pupil.wanted(SendAttestation), "said again until the log has it"

@@ -87,7 +87,7 @@ def _sequences(world: SmallWorld, name: str) -> list[int]:
 
 
 def test_after_a_refused_claim_the_round_is_trained_anew_and_counts_no_sample_twice() -> None:
-    for overlap in (False, True):
+    for overlap in (0, 3):
         world = SmallWorld(world_recipe(steps=3, overlap=overlap))
         world.join("clumsy", service=OnceWrong, step_seconds=0.5)
 
@@ -101,3 +101,49 @@ def test_after_a_refused_claim_the_round_is_trained_anew_and_counts_no_sample_tw
         assert first.sequence == 1 and _sequences(world, "clumsy")[:2] == [0, 1]
         assert (first.steps, first.samples) == (3, 6), "its work, once, and no spare steps"
         assert len(world.bodies(Plan)) == 4
+
+
+def test_in_a_window_of_time_each_does_what_it_can_and_one_step_at_least() -> None:
+    world = SmallWorld(world_recipe(steps=50, seconds=2.0, min_nodes=3))
+    for name, step_seconds in (("quick", 0.05), ("slow", 0.4), ("snail", 5.0)):
+        world.join(name, step_seconds=step_seconds)
+
+    async def story() -> None:
+        await world.sealed(2, within_s=40.0)
+
+    world.play(story)
+    names = {world.nodes[name].identity.node: name for name in world.nodes}
+    steps = {names[update.claim.node]: update.claim.steps for update in world.view.path[1].updates}
+    assert 30 <= steps["quick"] <= 50 and 4 <= steps["slow"] <= 6 and steps["snail"] == 1
+    assert world.view.totals.steps > 20, "the schedule goes by the steps that were taken"
+
+
+def test_overlap_trains_so_many_steps_more_and_counts_them_in_the_next_update() -> None:
+    """Nobody answers for a while: two further steps, and then it waits."""
+    world = SmallWorld(world_recipe(steps=4, overlap=2, min_nodes=2))
+    world.join("quick", step_seconds=0.1)
+    world.join("slow", step_seconds=1.0)
+
+    async def story() -> None:
+        await world.sealed(2, within_s=40.0)
+
+    world.play(story)
+    quick = world.nodes["quick"].identity.node
+    claim = next(update.claim for update in world.view.path[1].updates if update.claim.node == quick)
+    first, second = claim.data
+    assert (first.count, second.count) == (2 * 2, 2 * 2), (
+        "two spare steps of the round before, two of its own"
+    )
+    assert claim.steps == 4 and [taken.step for taken in claim.merges] == [2]
+
+
+def test_one_that_leaves_before_it_has_begun_has_left() -> None:
+    world = SmallWorld(world_recipe())
+
+    async def story() -> None:
+        node = world.join("brief")
+        await node.leave("never mind")
+        await world.until(lambda: node._finished is not None and not node._running, within_s=5.0)
+
+    world.play(story)
+    assert world.view.members == {}

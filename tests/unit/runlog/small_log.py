@@ -97,20 +97,21 @@ def founded(recipe: Recipe | None = None) -> RunView:
 
 
 def make_claim(view: RunView, node: Identity, /, **changes: Any) -> Claim:
-    """What an honest member of the open round would claim, with `changes`."""
+    """What an honest member would claim for its latest open work, with `changes`."""
     position = max(view.planned.get(node.node, {0: None}))
-    assignment = view.planned.get(node.node, {}).get(position)
-    start = assignment.data.start if assignment else 0
+    work = view.planned.get(node.node, {}).get(position)
+    start = work.data.start if work else 0
     member = view.members.get(node.node)
     fragments = view.plan.fragments if view.plan else ()
+    base = tuple((fragment, view.versions[fragment]) for fragment in fragments)
     claim = Claim(
         run=view.run,
         node=node.node,
         sequence=member.last_sequence + 1 if member else 0,
-        round=view.round,
+        round=work.round if work else view.round,
         plan=position,
         head=view.head,
-        base=tuple((fragment, view.versions[fragment]) for fragment in fragments),
+        base=work.base if work else base,
         steps=STEPS,
         samples=STEPS * BATCH,
         tokens=STEPS * BATCH,

@@ -15,13 +15,13 @@ from shoal.runlog.statements import (
     MAX_RECEIPTS,
     MAX_WORD_BYTES,
     SPARE_BYTES,
-    fair_weight,
     open_attestation,
     open_claim,
     open_receipt,
     open_receipts,
 )
 from shoal.runlog.view import ASSIGNMENTS_KEPT, RunView
+from shoal.runlog.work import fair_weight
 from shoal.wire.identity import Identity
 from shoal.wire.signed import Signed, sign
 
@@ -111,10 +111,19 @@ def test_a_hash_is_a_hash(field: str, value: str) -> None:
 
 
 def test_merges_are_few() -> None:
-    clerk = _planned()
-    merges = tuple(MergeTaken(i, i) for i in range(MAX_MERGES))
+    clerk = _planned(rounds=MAX_MERGES)
+    merges = tuple(MergeTaken(i, 1) for i in range(MAX_MERGES))
     assert len(_opened(clerk, merges=merges).merges) == MAX_MERGES
-    _refused(clerk, "malformed", merges=(*merges, MergeTaken(1, 1)))
+    _refused(clerk, "merges", merges=(*merges, MergeTaken(MAX_MERGES, 1)))
+
+
+@pytest.mark.parametrize(
+    "merges",
+    [[(3, 1), (2, 1)], [(2, 1), (2, 1)], [(2, 2), (3, 1)], [(-1, 1)], [(99, 1)], [(2, -1)], [(2, 4)]],
+    ids=["backwards", "twice", "steps backwards", "before", "after", "no step", "after the work"],
+)
+def test_merges_are_of_this_log_and_in_order(merges: list[tuple[int, int]]) -> None:
+    _refused(_planned(), "merges", merges=tuple(MergeTaken(*taken) for taken in merges))
 
 
 def test_a_claim_is_short_whatever_fills_it() -> None:
@@ -191,7 +200,7 @@ def test_nobody_claims_after_the_stop() -> None:
     clerk = _planned()
     late = sign(A, make_claim(clerk.view, A))
     clerk.append(Stopped(reason="enough"))
-    with pytest.raises(BadEntry, match="not in this round's plan"):
+    with pytest.raises(BadEntry, match="not in an open plan"):
         open_claim(clerk.view, late)
 
 

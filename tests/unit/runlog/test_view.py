@@ -155,8 +155,8 @@ REFUSED: dict[str, tuple[str, Callable[[Clerk], Body]]] = {
     "claim for another run": ("another run", lambda c: _claimed(c, run=OTHER_RUN)),
     "claim for another round": ("for round 1", lambda c: _claimed(c, round=1)),
     "claim with a used sequence": ("settled before", lambda c: _claimed(c, sequence=-1)),
-    "claim of a plan that is not": ("not in this round's plan", lambda c: _claimed(c, plan=3)),
-    "claim of a member without work": ("not in this round's plan", lambda c: _seal(c, accepted(c.view, C))),
+    "claim of a plan that is not": ("not in an open plan", lambda c: _claimed(c, plan=3)),
+    "claim of a member without work": ("not in an open plan", lambda c: _seal(c, accepted(c.view, C))),
     "claim on another log": ("another log", lambda c: _claimed(c, head=Head(4, "0" * 64))),
     "claim on a future log": ("another log", lambda c: _claimed(c, head=Head(99, c.view.head.hash))),
     "claim on a negative head": ("another log", lambda c: _claimed(c, head=Head(-1, c.view.head.hash))),
@@ -347,7 +347,7 @@ def test_rewind_undoes_the_path_and_makes_every_older_claim_stale() -> None:
     assert view.at == first and not view.stands(second) and view.round == before
     assert view.plan is None and not view.planned
     clerk.plan(A)
-    with pytest.raises(BadEntry, match="not in this round's plan"):
+    with pytest.raises(BadEntry, match="not in an open plan"):
         open_claim(view, stale.claim)
     forged = make_claim(view, A, base=((0, 2), (1, 2)))
     with pytest.raises(BadEntry, match="another base"):

@@ -9,7 +9,9 @@ import pytest
 import yaml
 
 from shoal.base.errors import ShoalError
+from shoal.strategy.presets import PRESETS
 from shoal.strategy.recipe import Recipe, load_recipe, parse_recipe, recipe_in_log
+from shoal.strategy.seal_rules import NodePace
 
 GOOD: dict[str, Any] = {
     "name": "a run",
@@ -219,8 +221,8 @@ FIELDS: list[tuple[str, Any, list[str]]] = [
     ("strategy.seal.deadline_s", 0, ["strategy.seal", "deadline_s", "0", "above 0"]),
     ("strategy.seal.deadline_s", float("inf"), ["strategy.seal", "inf"]),
     ("strategy.seal.deadline_s", float("nan"), ["strategy.seal", "nan"]),
-    ("strategy.aggregate.kind", "median", ["strategy.aggregate", "median", "mean"]),
-    ("strategy.outer.kind", "adam", ["strategy.outer", "adam", "nesterov", "sgd"]),
+    ("strategy.aggregate.kind", "mode", ["strategy.aggregate", "mode", "mean"]),
+    ("strategy.outer.kind", "adom", ["strategy.outer", "adom", "nesterov", "sgd"]),
     ("strategy.outer.momentum", 0.9, ["strategy.outer", "momentum", "lr"]),
     ("strategy.outer.lr", "fast", ["strategy.outer", "fast"]),
     ("strategy.outer.lr", 1e300, ["strategy.outer", "1e+300"]),
@@ -269,6 +271,56 @@ def test_overlap_needs_a_merge_that_keeps_progress() -> None:
     error = _refused(_with("strategy.schedule.overlap", True))
     assert error.code == "SH-RECIPE-03"
     assert "replace" in error.cause and "mix" in error.cause and "strategy" in error.cause
+
+
+@pytest.mark.parametrize(
+    ("strategy", "budget", "says"),
+    [
+        ({"schedule": {"order": "rotate"}}, {"rounds": 1}, "one fragment"),
+        (
+            {"schedule": {"order": "rotate", "fragments": 2}, "seal": {"kind": "quorum", "staleness": 1}},
+            {"rounds": 1},
+            "another fragment's turn",
+        ),
+        (
+            {"schedule": {"order": "rotate", "fragments": 2}, "seal": {"kind": "arrivals"}},
+            {"rounds": 1},
+            "another fragment's turn",
+        ),
+        ({"schedule": {"overlap": 3}, "seal": {"kind": "arrivals"}}, {"rounds": 1}, "thrown away"),
+        ({"schedule": {"seconds": 60}}, {"rounds": 1}, "deadline_s 60"),
+        ({"schedule": {"seconds": 6, "steps_last": 9}}, {"rounds": 1}, "use one of them"),
+        ({"schedule": {"steps_last": 9}}, {"seconds": 60}, "budget.rounds or budget.tokens"),
+    ],
+)
+def test_what_cannot_work_together_is_refused_with_the_reason(
+    strategy: dict[str, Any], budget: dict[str, Any], says: str
+) -> None:
+    error = _refused({**GOOD, "strategy": {"preset": "local-sgd", **strategy}, "budget": budget})
+    assert error.code == "SH-RECIPE-03" and says in error.cause
+
+
+def test_overlap_may_be_a_number_or_as_much_as_a_round() -> None:
+    for found, overlap in ((True, 5), (False, 0), (0, 0), (3, 3)):
+        schedule = {"steps": 5, "overlap": found}
+        strategy = {"preset": "local-sgd", "schedule": schedule, "merge": {"kind": "mix"}}
+        assert _parse(_with("strategy", strategy)).strategy.schedule.overlap == overlap
+
+
+def test_weights_are_named_and_discounted() -> None:
+    weights = {"kind": "tokens-squared-per-step", "discount": 0.5}
+    found = _parse(_with("strategy.weights", weights)).strategy.weights
+    assert [found.discounted(100, age) for age in (0, 1, 3, 10**6)] == [100, 70, 50, 1]
+    assert _parse(GOOD).strategy.weights.discounted(100, 7) == 100
+    error = _refused(_with("strategy.weights", {"kind": "vibes"}))
+    assert error.code == "SH-RECIPE-02" and "strategy.weights.kind: found 'vibes'" in error.cause
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_preset_stands_on_its_own(preset: str) -> None:
+    strategy = _parse(_with("strategy", {"preset": preset})).strategy
+    assert strategy.preset == preset and strategy.fold_rules() and strategy.merge_rule()
+    assert strategy.seal_rule().staleness(NodePace(0, 0)) >= 0
 
 
 def test_a_lease_must_outlast_heartbeats() -> None:

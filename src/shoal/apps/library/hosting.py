@@ -157,4 +157,6 @@ class Coordinating:
             while not service.runs[founded.run].machine.finished:
                 service.changed.clear()
                 await service.changed.wait()
+                if founded.run in service.broken:
+                    raise service.broken[founded.run]
             self._finished.set()

@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
 from shoal.codec import CODECS
 from shoal.strategy.merge import MERGE_RULES
-from shoal.strategy.pieces import Schedule
+from shoal.strategy.pieces import Schedule, Weighing
 from shoal.strategy.presets import PRESETS
 from shoal.strategy.recipe import Budget, Evaluation, Membership, Recipe, Storage
 from shoal.strategy.seal_rules import SEAL_RULES
@@ -54,13 +54,16 @@ def _lines() -> Iterator[str]:
             yield from _section(f"`{name}`, {_tag(option)}", option)
     yield "\n## `strategy`\n"
     yield "`preset` fills in every piece; any of them may be given to override it. Presets:\n"
-    yield "| preset | steps | " + " | ".join(PIECES) + " |"
-    yield "| --- | --- |" + " --- |" * len(PIECES)
+    columns = ("schedule", *PIECES, "weights")
+    yield "| preset | " + " | ".join(columns) + " |"
+    yield "| --- |" + " --- |" * len(columns)
     for preset, pieces in PRESETS.items():
-        shown = [_inline(pieces[piece]) for piece in PIECES]
-        yield f"| `{preset}` | {pieces['schedule']['steps']} | " + " | ".join(shown) + " |"
+        shown = [_inline(pieces.get(piece, {"kind": "samples"})) for piece in columns]
+        yield f"| `{preset}` | " + " | ".join(shown) + " |"
     yield from _section("`strategy.schedule`", Schedule)
-    yield "\n### Pieces\n\nEach is `{kind: NAME, parameter: value}`. `codec` also takes `error_feedback: true`.\n"
+    yield from _section("`strategy.weights`", Weighing, shows_kind=True)
+    yield "\n### Pieces\n\nEach is `{kind: NAME, parameter: value}`. `codec` also takes `error_feedback: true`, and"
+    yield "then `feedback_decay`, from 0 to 1: how much of what the codec lost is remembered (1 where not given).\n"
     yield "| piece | kind | parameters |\n| --- | --- | --- |"
     for piece, registry in PIECES.items():
         for kind, factory in sorted(registry.items()):
@@ -75,13 +78,15 @@ def _lines() -> Iterator[str]:
         yield from _section(f"`{name}`", model)
 
 
-def _section(title: str, model: type[BaseModel], only: tuple[str, ...] | None = None) -> Iterator[str]:
+def _section(
+    title: str, model: type[BaseModel], only: tuple[str, ...] | None = None, *, shows_kind: bool = False
+) -> Iterator[str]:
     yield f"\n## {title}\n"
     if model.__doc__:
         yield f"{' '.join(model.__doc__.split())}\n"
     yield "| field | default | meaning |\n| --- | --- | --- |"
     for name, field in model.model_fields.items():
-        if name in (only or model.model_fields) and name not in ("kind", "source"):
+        if name in (only or model.model_fields) and (shows_kind or name not in ("kind", "source")):
             default = (
                 "required"
                 if field.is_required()

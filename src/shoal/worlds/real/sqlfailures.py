@@ -1,7 +1,8 @@
 """What databases say when they fail, as errors that people can act on.
 
-In flow the drivers' exceptions; out flow `ShoalError`s: a full disk is SH-DISK-01, damage is SH-LOG-01 while
-reading and SH-LOG-04 while opening, everything else SH-LOG-04. Invariant: no message holds a password.
+In flow the drivers' exceptions; out flow `ShoalError`s: a full disk (or a file that may not grow) is SH-DISK-01,
+damage is SH-LOG-01 while reading and SH-LOG-04 while opening, everything else SH-LOG-04. Invariant: no message holds
+a password.
 """
 
 from __future__ import annotations
@@ -9,14 +10,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from shoal.base.errors import ShoalError
+from shoal.worlds.real.disk import FileDisk
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _PRIMARY = 0xFF  # SQLite's extended codes hold the plain one in their low byte.
 _POSTGRES_FULL, _POSTGRES_DAMAGE = "53100", ("XX001", "XX002")
+_GROWTH_BYTES = 4 << 20
+"""No entry makes the file grow by more."""
 
 
 @contextmanager
@@ -45,7 +51,7 @@ def _explained(name: str, error: SQLAlchemyError | UnicodeDecodeError, opening: 
     cause = getattr(error, "orig", None) or error
     # The first line only: the rest repeats the statement and its values.
     words = str(cause).strip().partition("\n")[0]
-    if _is_full(cause):
+    if _is_full(cause) or (_is_failed_write(cause) and _may_not_grow(name)):
         return ShoalError(
             "SH-DISK-01", f"no room for the log in {name}: {words}", "free some space on the store's disk"
         )
@@ -62,6 +68,28 @@ def _is_full(cause: BaseException) -> bool:
     if isinstance(cause, sqlite3.Error):
         return _sqlite_code(cause) == sqlite3.SQLITE_FULL
     return getattr(cause, "sqlstate", None) == _POSTGRES_FULL
+
+
+def _is_failed_write(cause: BaseException) -> bool:
+    return getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_IOERR_WRITE
+
+
+def _may_not_grow(name: str) -> bool:
+    """True if the system lets no file beside the store become a little larger than it. SQLite calls that an I/O error
+    like any other, so this tries it, with a byte and a gap before it."""
+    store = Path(make_url(name).database or "")
+    probe = f"{store.name}.probe"
+    try:
+        folder, size_bytes = FileDisk(store.parent), store.stat().st_size
+        try:
+            folder.write_at(probe, size_bytes + _GROWTH_BYTES, b"\0")
+        finally:
+            folder.remove(probe)
+    except ShoalError as error:
+        return error.code == "SH-DISK-01"
+    except OSError:
+        return False
+    return False
 
 
 def _is_damage(cause: BaseException) -> bool:

@@ -117,7 +117,8 @@ class Chaos:
     async def play(self) -> None:
         """Found the run, start everyone, make trouble, heal, and demand progress."""
         coordinator = self.places["coordinator"]
-        demands = Demands(self.loop, self.run, self.referee, self.places)
+        alone = self.scenario.recipe.strategy.seal_rule().shares_fleet
+        demands = Demands(self.loop, self.run, self.referee, self.places, close=10 if alone else 2)
         genesis = found_run(coordinator.disk, coordinator.identity, self.run, self.scenario)
         self.referee.appended(0, genesis)
         self._start(coordinator)

@@ -51,13 +51,17 @@ class Place:
 class Demands:
     """Asked once nothing goes wrong any more."""
 
-    def __init__(self, loop: SimLoop, run: RunId, referee: Referee, places: dict[str, Place]) -> None:
+    def __init__(
+        self, loop: SimLoop, run: RunId, referee: Referee, places: dict[str, Place], close: int = 2
+    ) -> None:
         self._loop = loop
         self._run = run
         self._referee = referee
         self._coordinator = places["coordinator"]
         self._nodes = [place for name, place in places.items() if name != "coordinator"]
         self._honest = [place for place in self._nodes if not place.lie]
+        self._close = close
+        """How many seals behind is still with everybody else; where nobody is waited for, there are many."""
 
     async def progress(self) -> None:
         """Some more rounds with honest work in them, and then a moment at which everyone is on the same state."""
@@ -106,8 +110,8 @@ class Demands:
     def _all_caught_up(self) -> bool:
         """True if every honest node stands at one of the last seals and every older claim is settled."""
         services = [p.service for p in self._honest if isinstance(p.service, NodeService)]
-        path = self._referee.view.path
-        recent = {step.position for step in path[-2:]} | ({0} if len(path) < 2 else set())
+        path, close = self._referee.view.path, self._close
+        recent = {step.position for step in path[-close:]} | ({0} if len(path) < close else set())
         caught_up = all(service.machine.at in recent for service in services)
         return caught_up and not self._referee.unsettled() - self._pending()
 

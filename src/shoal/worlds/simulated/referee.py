@@ -3,9 +3,9 @@
 In flow entries as they become durable and control frames as they are sent; out flows nothing, or `Foul`.
 Invariants checked on every event: the log only grows and holds; one seal a round; no claim counted twice, no
 sample trained twice in claims that count; everyone who attests a position attests the same state; a claim's
-bytes never change; an acknowledged claim is settled by a seal or by the end; nobody's claim counts samples that
-were not assigned to it; acknowledged entries survive every crash. Liars' words prove nothing, but what is made of
-them is judged like everything else.
+bytes never change; an acknowledged claim is settled by a seal or by the end, once; nobody's claim counts samples
+that were not assigned to it, or comes later than its assignment allows; acknowledged entries survive every crash.
+Liars' words prove nothing, but what is made of them is judged like everything else.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class Referee:
         self.settled: dict[tuple[NodeId, int], int] = {}
         self.samples: list[tuple[int, int]] = []
         self._lying: set[NodeId] = set()
+        self._last_round: dict[tuple[NodeId, int], int] = {}
+        """By node and plan, the last round that may seal its claim."""
         self._assigned: dict[NodeId, list[tuple[int, int]]] = {}
         """Samples each node was ever given, neighbouring stretches joined."""
 
@@ -65,14 +67,15 @@ class Referee:
         self.entries.append(encoded)
         match link.entry.body:
             case Plan():
-                self._planned(link.entry.body)
+                self._planned(link.entry.body, position)
             case Seal():
                 self._sealed(link.entry.body, position)
             case Stopped():
                 self._rejected(link.entry.body.rejected, position)
 
-    def _planned(self, plan: Plan) -> None:
+    def _planned(self, plan: Plan, position: int) -> None:
         for item in plan.members:
+            self._last_round[item.node, position] = plan.round + item.staleness
             start, stop = item.data.start, item.data.start + item.data.count
             given = self._assigned.setdefault(item.node, [])
             if given and given[-1][1] == start:
@@ -87,6 +90,8 @@ class Referee:
             claim = update.claim
             self._settle(claim.node, claim.sequence, position)
             self._count_samples(claim)
+            if seal.round > self._last_round[claim.node, claim.plan]:
+                raise Foul(f"claim {claim.sequence} of {claim.node[:8]} was sealed too late, in {seal.round}")
         self._rejected(seal.rejected, position)
         authors = {update.claim.node for update in self.view.path[-1].updates}
         self.honest_rounds += bool(authors - self._lying)

@@ -22,6 +22,18 @@ LIAR_CHANCE = 0.15
 END_CHANCE = 0.25
 KINDS = ("crash", "hang", "cut", "clog", "coordinator", "leave", "late", "wipe", "pause", "rewind")
 ENDS = ("rounds", "tokens", "seconds", "stop")
+BASES = (
+    "ddp",
+    "local-sgd",
+    "diloco",
+    "streaming-diloco",
+    "decoupled",
+    "async",
+    "easgd",
+    "sparseloco",
+    "muloco",
+)
+"""Presets that the drawn pieces are put over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,32 +144,76 @@ def _draw_budget(rng: random.Random, ends: str, big: bool) -> dict[str, Any]:
     return {"rounds": 1000}
 
 
+def _draw_strategy(rng: random.Random, big: bool, may_grow: bool) -> dict[str, Any]:
+    """A composition of pieces, from the plainest to those that never wait for anybody."""
+    rotates = rng.random() < 0.2
+    deadline_s = rng.choice([4.0, 10.0])
+    steps = rng.choice([1, 3, 8])
+    overlap = rng.choice([0, 0, 1, steps])
+    kind = rng.choice(["all-or-deadline"] * 2 + ["quorum"] + ([] if rotates else ["arrivals"]))
+    codecs: list[dict[str, Any]] = [
+        {"kind": "none"},
+        {"kind": "fp16"},
+        {"kind": "int8"},
+        {"kind": "int8", "error_feedback": True},
+        {"kind": "two-bit", "error_feedback": True},
+        {"kind": "chunked-top-k", "chunk": 16, "density": 0.25, "error_feedback": True},
+    ]
+    seals: dict[str, dict[str, Any]] = {
+        "all-or-deadline": {"deadline_s": deadline_s},
+        "quorum": {
+            "quorum": rng.choice([0.5, 0.75, 2.0]),
+            "grace_s": rng.choice([0.0, 0.5, 2.0]),
+            "deadline_s": deadline_s,
+            "staleness": 0 if rotates else rng.choice([0, 1, 3]),
+        },
+        "arrivals": {
+            "min_interval_s": rng.choice([0.3, 1.0]),
+            "staleness": rng.choice([1, 4, 20]),
+            "adaptive": rng.random() < 0.5,
+            "attest_every": rng.choice([1, 2, 5]),
+        },
+    }
+    return {
+        "preset": rng.choice(BASES),
+        "schedule": {
+            "steps": steps,
+            "overlap": overlap,
+            "fragments": rng.choice([2, 3]) if rotates else rng.choice([1, 1, 2, 3]),
+            "order": "rotate" if rotates else "all",
+            "warmup_rounds": rng.choice([0, 0, 2]),
+            **rng.choice(
+                [{}, {}, {"seconds": 0.5}, {"steps_last": 5, "growth": "linear"} if may_grow else {}]
+            ),
+        },
+        "codec": {"kind": "none"} if big else rng.choice(codecs),
+        "seal": {"kind": kind, **seals[kind]},
+        "merge": _draw_merge(rng, keeps_progress=overlap > 0),
+        "weights": {
+            "kind": rng.choice(["samples", "samples", "tokens-squared-per-step"]),
+            "discount": rng.choice([0.0, 0.5, 1.0]),
+        },
+    }
+
+
+def _draw_merge(rng: random.Random, *, keeps_progress: bool) -> dict[str, Any]:
+    if not keeps_progress and rng.random() < 0.5:
+        return {"kind": "replace"}
+    kind = rng.choice(["mix", "mix", "add-delta", "elastic"])
+    return {"kind": kind} if kind == "add-delta" else {"kind": kind, "alpha": rng.choice([0.5, 1.0])}
+
+
 def _draw_recipe(
     rng: random.Random, seed: int, nodes: int, ends: str, torch_model: bool, big: bool
 ) -> Recipe:
-    overlap = rng.random() < 0.3
     heartbeat_s = rng.choice([1.0, 1.0, 2.0])
-    codec: dict[str, Any] = rng.choice(
-        [{"kind": "none"}, {"kind": "fp16"}, {"kind": "int8"}, {"kind": "int8", "error_feedback": True}]
-    )
-    codec = {"kind": "none"} if big else codec
     values: dict[str, Any] = {
         "name": f"seed {seed}",
         "seed": seed,
         "model": {"kind": "mlp", "width": 8, "layers": 1},
         "data": {"source": "digits"},
         "inner": {"kind": "adamw", "lr": 0.01, "batch_size": 8 if torch_model else 2},
-        "strategy": {
-            "preset": rng.choice(["ddp", "local-sgd", "diloco"]),
-            "schedule": {
-                "steps": rng.choice([1, 3, 8]),
-                "overlap": overlap,
-                "fragments": rng.choice([1, 1, 2, 3]),
-            },
-            "codec": codec,
-            "seal": {"kind": "all-or-deadline", "deadline_s": rng.choice([4.0, 10.0])},
-            "merge": {"kind": "mix", "alpha": rng.choice([0.5, 1.0])} if overlap else {"kind": "replace"},
-        },
+        "strategy": _draw_strategy(rng, big, may_grow=ends != "seconds"),
         "budget": _draw_budget(rng, ends, big),
         "membership": {
             "min_nodes": min(nodes, rng.choice([1, 2])),

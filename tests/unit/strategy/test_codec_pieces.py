@@ -1,0 +1,50 @@
+"""A codec that a recipe names wrongly is refused when the recipe is loaded, with the field's path."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from shoal.base.errors import ShoalError
+from shoal.codec import CODECS
+from shoal.strategy.recipe import Recipe, parse_recipe
+
+
+def parse(codec: dict[str, Any]) -> Recipe:
+    recipe = {
+        "model": {"kind": "mlp", "width": 8, "layers": 1},
+        "data": {"source": "digits"},
+        "inner": {"kind": "adamw", "lr": 0.01, "batch_size": 4},
+        "strategy": {"preset": "local-sgd", "codec": codec},
+        "budget": {"rounds": 10},
+    }
+    return parse_recipe(yaml.safe_dump(recipe), environment={})
+
+
+@pytest.mark.parametrize("kind", sorted(CODECS))
+def test_every_codec_can_be_named(kind: str) -> None:
+    recipe = parse({"kind": kind, "error_feedback": True, "feedback_decay": 0.9})
+    assert recipe.strategy.codec.kind == kind and recipe.strategy.codec.feedback_decay == 0.9
+
+
+@pytest.mark.parametrize(
+    ("codec", "said"),
+    [
+        ({"kind": "two-bit", "chunk": 100}, "power of two"),
+        ({"kind": "two-bit", "block": 128}, "no such parameter; allowed: chunk"),
+        ({"kind": "int4", "block": 1.5}, "a whole number"),
+        ({"kind": "one-bit", "chunk": True}, "a whole number"),
+        ({"kind": "powersgd", "rank": 0}, "rank must be from 1 to 64"),
+        ({"kind": "dct", "chunk": 1024}, "at most 256"),
+        ({"kind": "dct", "then": 8}, "text"),
+        ({"kind": "chain", "then": "chain"}, "then must be one of"),
+        ({"kind": "chain", "density": 0.9}, "density must be above 0 and at most 0.25"),
+        ({"kind": "three-bit"}, "allowed: .*two-bit"),
+        ({"kind": "int8", "error_feedback": True, "feedback_decay": 1.5}, "feedback_decay"),
+        ({"kind": "int8", "error_feedback": True, "feedback_decay": float("nan")}, "feedback_decay"),
+        ({"kind": "int8", "feedback_decay": 0.5}, "feedback_decay.*error_feedback: true"),
+    ],
+)
+def test_a_wrong_one_is_refused_with_its_path(codec: dict[str, Any], said: str) -> None:
+    with pytest.raises(ShoalError, match=rf"SH-RECIPE-02.*strategy\.codec.*{said}"):
+        parse(codec)
