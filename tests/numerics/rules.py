@@ -33,6 +33,8 @@ AGGREGATOR_PARAMETERS: dict[str, dict[str, Any]] = {"clipped-mean": {"multiple":
 OUTER_PARAMETERS: dict[str, dict[str, Any]] = {
     "delayed-nesterov": {"period": 3},
     "adam": {"lr": 0.01, "freeze_after": 2},
+    "onebit-adam": {"lr": 0.01, "freeze_after": 2, "weight_decay": 0.1},
+    "sign": {"lr": 0.01, "weight_decay": 0.1},
 }
 CASES = list(itertools.product(sorted(AGGREGATORS), sorted(OUTER_OPTIMIZERS)))
 

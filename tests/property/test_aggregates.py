@@ -169,7 +169,8 @@ PAIRS = list(itertools.product(EVERY, sorted(OUTER_OPTIMIZERS)))
 
 
 def folded(kind: str, outer: str, rows: list[torch.Tensor], times: int) -> State:
-    rules = FoldRules(CODECS["none"](), AGGREGATORS[kind](), OUTER_OPTIMIZERS[outer]())
+    parameters = {"freeze_after": 2, "beta1": 0.999} if outer == "onebit-adam" else {}
+    rules = FoldRules(CODECS["none"](), AGGREGATORS[kind](), OUTER_OPTIMIZERS[outer](**parameters))
     layout = make_layout([("a", (CHUNK,)), ("b", (SIZE - CHUNK,))], 2)
     state = initial_state(layout, torch.linspace(-1, 1, SIZE), rules.outer.slots)
     parts = [(part.start, part.stop) for part in layout.fragments]

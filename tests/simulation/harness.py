@@ -205,14 +205,14 @@ class Fleet:
         names = {machine.identity.node: name for name, machine in self.machines.items()}
         return {names[update.claim.node] for update in step.updates}
 
-    def update_of(self, claim: Claim) -> torch.Tensor:
-        """The values of an update, read from a node's disk."""
+    def update_of(self, claim: Claim, place: int = 0) -> torch.Tensor:
+        """The values of an update, read from a node's disk; its work was planned when so many seals stood."""
         assert self.view.genesis is not None
-        layout, codec = self.view.genesis.layout, self.recipe.strategy.fold_rules().codec
+        layout, codec_at = self.view.genesis.layout, self.recipe.strategy.fold_rules().codec_at
         disks = [SubDisk(machine.disk, f"runs/{RUN}") for machine in self.machines.values()]
         stores = [BlobStore(disk, lambda point: None) for disk in disks]
         blob = next(store.get(claim.blob) for store in stores if store.has(claim.blob))
-        opened = open_update(blob, layout, tuple(index for index, _ in claim.base), codec)
+        opened = open_update(blob, layout, tuple(index for index, _ in claim.base), codec_at(place))
         assert opened is not None
         parts = []
         for index, source in opened.items():
@@ -256,7 +256,7 @@ class Fleet:
         shard = Shard(blob=blobs.put(bytes(range(256)) * 4), items=4096)
         manifest = Manifest(kind="tokens", dtype="uint8", train=(shard,), validation=(shard,), context=1)
         trainer = self._trainer()
-        state = initial_state(trainer.layout, trainer.params(), self.recipe.strategy.fold_rules().outer.slots)
+        state = initial_state(trainer.layout, trainer.params(), self.recipe.strategy.fold_rules().slots)
         snapshot = encode_state(state)
         genesis = Genesis(
             coordinator=machine.identity.public,

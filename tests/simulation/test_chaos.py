@@ -12,9 +12,12 @@ from multiprocessing import get_context
 
 import pytest
 
+from shoal.runlog.weights import WEIGHTS
+from shoal.strategy.merge import MERGE_RULES
+from shoal.strategy.seal_rules import SEAL_RULES
 from shoal.worlds.simulated.chaos import run_seed
 from shoal.worlds.simulated.liars import LIARS
-from shoal.worlds.simulated.scenario import BIG_SIZE, ENDS, KINDS, draw_scenario
+from shoal.worlds.simulated.scenario import BASES, BIG_SIZE, ENDS, KINDS, OUTSIDE, draw_scenario
 
 SEEDS = int(os.environ.get("SHOAL_SEEDS", "500"))
 FIRST = int(os.environ.get("SHOAL_FIRST_SEED", "1"))
@@ -84,5 +87,13 @@ def test_seeds_draw_everything_there_is() -> None:
     assert {kind for scenario in drawn for _, kind in scenario.liars} == set(LIARS)
     assert {scenario.recipe.storage.receipts for scenario in drawn} == {1, 2}
     assert any(scenario.size == BIG_SIZE for scenario in drawn)
+    strategies = [scenario.recipe.strategy for scenario in drawn]
+    assert {strategy.preset for strategy in strategies} == {*BASES, *OUTSIDE}
+    assert {strategy.seal.kind for strategy in strategies} == set(SEAL_RULES)
+    assert {strategy.merge.kind for strategy in strategies} == set(MERGE_RULES)
+    assert {strategy.weights.kind for strategy in strategies} == set(WEIGHTS)
+    assert {strategy.schedule.order for strategy in strategies} == {"all", "rotate"}
+    assert any(strategy.schedule.seconds for strategy in strategies)
+    assert any(strategy.schedule.steps_last for strategy in strategies)
     for scenario in drawn:
         assert 3 * len(scenario.liars) < len(scenario.nodes)

@@ -11,8 +11,10 @@ from shoal.aggregate.delayed import DelayedNesterov
 from shoal.aggregate.direction_mean import DirectionMean
 from shoal.aggregate.heloco import HeLoCo
 from shoal.aggregate.mean import WeightedMean
+from shoal.aggregate.onebit import OneBitAdam
 from shoal.aggregate.outer import OuterNesterov, OuterSGD
 from shoal.aggregate.sender_mean import SenderMean
+from shoal.aggregate.sign import OuterSign
 
 AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
     "mean": WeightedMean,
@@ -26,6 +28,8 @@ OUTER_OPTIMIZERS: dict[str, Callable[..., OuterOptimizer]] = {
     "nesterov": OuterNesterov,
     "delayed-nesterov": DelayedNesterov,
     "adam": OuterAdam,
+    "onebit-adam": OneBitAdam,
+    "sign": OuterSign,
 }
 
 __all__ = [

@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -67,10 +67,25 @@ class OuterOptimizer(Protocol):
     """Whether its rule depends on how many steps a fragment has taken; the state then counts them."""
 
     def step(
-        self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor, taken: int
+        self,
+        params: torch.Tensor,
+        slots: dict[str, torch.Tensor],
+        update: torch.Tensor,
+        taken: int,
+        rate: float = 1.0,
     ) -> None:
         """Change `params` and `slots` in place by the aggregate, which may be overwritten. `taken` is how many
-        steps the fragment took before this one, if the optimiser counts them."""
+        steps the fragment took before this one, if the optimiser counts them; `rate` is a factor on the
+        optimiser's own rate, for this step."""
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """An outer optimiser that wants something else than bare updates."""
+
+    def outgoing(self, update: torch.Tensor, slots: Mapping[str, torch.Tensor], taken: int) -> torch.Tensor:
+        """What a node sends for its update of a fragment, whose state this is. It is no sum of steps any more: of
+        what a rejected claim had, nothing can be kept for the next."""
 
 
 def float32(value: float) -> float:

@@ -27,7 +27,12 @@ class DelayedNesterov:
         self._lr, self._momentum, self._period = float32(lr), float32(momentum), period
 
     def step(
-        self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor, taken: int
+        self,
+        params: torch.Tensor,
+        slots: dict[str, torch.Tensor],
+        update: torch.Tensor,
+        taken: int,
+        rate: float = 1.0,
     ) -> None:
         momentum, pending = slots["momentum"], slots["pending"]
         pending.add_(update)
@@ -35,4 +40,4 @@ class DelayedNesterov:
             momentum.mul_(self._momentum).add_(pending)
             pending.zero_()
             update.add_(momentum * self._momentum)
-        params.sub_(update.mul_(self._lr))
+        params.sub_(update.mul_(float32(self._lr * rate)))

@@ -21,6 +21,17 @@ def check_decay(name: str, value: float) -> None:
         raise ValueError(f"{name} must be at least 0 and below 1, not {value}")
 
 
+def check_weight_decay(value: float, lr: float) -> None:
+    if not 0 <= value * lr < 1 or value < 0:
+        raise ValueError(f"weight_decay must be at least 0 and, times lr, below 1, not {value}")
+
+
+def shrink(params: torch.Tensor, share: float) -> None:
+    """Decoupled weight decay, of every parameter: which of them are gains or biases the fold does not know."""
+    if share:
+        params.mul_(float32(1 - share))
+
+
 class OuterSGD:
     slots: tuple[str, ...] = ()
     counts = False
@@ -30,9 +41,14 @@ class OuterSGD:
         self._lr = float32(lr)
 
     def step(
-        self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor, taken: int
+        self,
+        params: torch.Tensor,
+        slots: dict[str, torch.Tensor],
+        update: torch.Tensor,
+        taken: int,
+        rate: float = 1.0,
     ) -> None:
-        params.sub_(update.mul_(self._lr))
+        params.sub_(update.mul_(float32(self._lr * rate)))
 
 
 class OuterNesterov:
@@ -47,9 +63,14 @@ class OuterNesterov:
         self._lr, self._momentum = float32(lr), float32(momentum)
 
     def step(
-        self, params: torch.Tensor, slots: dict[str, torch.Tensor], update: torch.Tensor, taken: int
+        self,
+        params: torch.Tensor,
+        slots: dict[str, torch.Tensor],
+        update: torch.Tensor,
+        taken: int,
+        rate: float = 1.0,
     ) -> None:
         momentum = slots["momentum"]
         momentum.mul_(self._momentum).add_(update)
-        update.add_(momentum * self._momentum).mul_(self._lr)
+        update.add_(momentum * self._momentum).mul_(float32(self._lr * rate))
         params.sub_(update)

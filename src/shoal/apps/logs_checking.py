@@ -15,8 +15,8 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, RunId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.replica.blobs import BlobStore, chunk_list
-from shoal.replica.fold import FoldRules, SealedBlob, fold
-from shoal.replica.state import State, decode_state, state_hash
+from shoal.replica.fold import fold_step
+from shoal.replica.state import decode_state, state_hash
 from shoal.runlog.chain import read_link
 from shoal.runlog.evidence import MAX_PROOF_BYTES, read_proof
 from shoal.runlog.view import RunView, SavedState, Step, verify_log
@@ -128,7 +128,8 @@ def replay_run(log: FoundLog, on_step: Callable[[Progress], None]) -> Replayed:
     hashed = state_hash(state)
     attested = _compare(view, saved.at, hashed)
     for step in steps:
-        state = _fold(log.blobs, state, step, rules)
+        blobs = [_read(log.blobs, update.claim.blob) for update in step.updates]
+        state = fold_step(state, step, blobs, rules)
         hashed = state_hash(state)
         attested = _compare(view, step.position, hashed)
         on_step(Progress(round=step.round, position=step.position, state=hashed, attested=attested))
@@ -159,11 +160,6 @@ def _earliest(blobs: BlobStore, view: RunView) -> tuple[SavedState, list[Step]]:
         f"no stored state has every update after it: blob {missing} is missing",
         "replay where the run's blobs are: with the coordinator, or with a node that took part to the end",
     )
-
-
-def _fold(blobs: BlobStore, state: State, step: Step, rules: FoldRules) -> State:
-    updates = [SealedBlob(_read(blobs, u.claim.blob), u.weight, u.ages) for u in step.updates]
-    return fold(state, step.fragments, updates, rules, step.whole).state
 
 
 def _read(blobs: BlobStore, blob: BlobId) -> bytes:

@@ -23,4 +23,7 @@ CODECS: dict[str, Callable[..., Codec]] = {
     "chain": ChainCodec,
 }
 
-__all__ = ["CHUNK", "CODECS", "Codec", "Source"]
+UNEQUAL_CODECS = frozenset({"powersgd"})
+"""Those that encode the same values to other bytes on another machine."""
+
+__all__ = ["CHUNK", "CODECS", "UNEQUAL_CODECS", "Codec", "Source"]

@@ -109,7 +109,7 @@ class Attesting:
         if agreed is None or agreed.snapshot is None or saved or at in self._asked:
             return []
         self._asked[at] = agreed.snapshot
-        size_bytes = self._view.snapshots[0].size_bytes  # Every state of a run has the same size.
+        size_bytes = self._view.snapshots[-1].size_bytes  # States of a run have about the same size: a hint.
         return [FetchBlob(at, agreed.snapshot, size_bytes, agreed.holders, is_state=True)]
 
     def asked_for(self, at: int, blob: BlobId) -> bool:

@@ -156,7 +156,7 @@ def first_state(recipe: Recipe, manifest: Manifest, *, allow_code: bool = False)
     model = build_model(recipe.model, manifest, recipe.seed, allow_code=allow_code)
     layout = layout_of(model, recipe.strategy.schedule.fragments)
     params = [parameter.detach().reshape(-1).float() for _, parameter in model.named_parameters()]
-    return initial_state(layout, torch.cat(params), recipe.strategy.fold_rules().outer.slots)
+    return initial_state(layout, torch.cat(params), recipe.strategy.fold_rules().slots)
 
 
 def _check_batch(recipe: Recipe, manifest: Manifest) -> None:

@@ -11,7 +11,8 @@ from shoal.coordinator.claims import Claims
 from shoal.coordinator.seats import Seats
 from shoal.runlog.entries import Plan, Seal
 from shoal.runlog.view import RunView
-from shoal.strategy.planning import make_plan
+from shoal.runlog.work import NEWS
+from shoal.strategy.planning import UNKNOWN, Measured, make_plan
 from shoal.strategy.recipe import Recipe
 from shoal.strategy.seal_rules import Close, Replan, RoundNow, SealRule
 
@@ -28,6 +29,7 @@ class Rounds:
         self._seats = seats
         self._claims = claims
         self._opened_at = self._planned_at = self._sealed_at = now
+        self._measured = UNKNOWN
 
     def decide(self, now: float) -> Seal | Plan | None:
         """What the open round needs: its seal, more work for somebody, or nothing yet."""
@@ -52,6 +54,7 @@ class Rounds:
     def seal(self, now: float, reason: str) -> Seal:
         """Everything that is kept, as the seal of the open round."""
         assert self._view.plan is not None
+        self._measure(now)
         live = self._seats.awaited(now)
         whole = self._claims.fleet_weight(live) if self._rule.shares_fleet else 0
         accepted, rejected = self._claims.settle()
@@ -109,4 +112,14 @@ class Rounds:
         self._planned_at = now
         out = {*nodes, *self._view.planned}
         self.waiting_for = f"{len(self._claims.nodes())} of {len(out)} updates"
-        return make_plan(self._recipe, self._view, nodes, why)
+        return make_plan(self._recipe, self._view, nodes, why, self._measured)
+
+    def _measure(self, now: float) -> None:
+        """How much of the round that ends now was training."""
+        plan = self._view.plan
+        step_s = self._seats.step_s(self._view)
+        if plan is None or not plan.members or not step_s:
+            return
+        idle_s = max(0.0, now - self._opened_at - step_s * max(member.steps for member in plan.members))
+        before = self._measured.idle_s or idle_s
+        self._measured = Measured(step_s=step_s, idle_s=before + NEWS * (idle_s - before))

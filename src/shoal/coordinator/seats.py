@@ -92,6 +92,17 @@ class Seats:
         index = -1 if at == 0 else view.index_of(at) if at > 0 else None
         return index is not None and len(view.path) - 1 - index < self._lag_allowed
 
+    def step_s(self, view: RunView) -> float:
+        """What one inner step takes the slowest of those at work, by their own word; 0 if nobody said."""
+        context = view.genesis.manifest.context if view.genesis else 0
+        seconds = [0.0]
+        for node, plans in view.planned.items():
+            beat = self.by_node[node].last_beat if node in self.by_node else None
+            if beat is not None and beat.tokens_per_s > 0:
+                batch = max(work.assignment.batch for work in plans.values())
+                seconds.append(batch * max(1, context) / beat.tokens_per_s)
+        return max(seconds)
+
     def reachable(self, now: float) -> tuple[tuple[NodeId, str], ...]:
         """Live, connected nodes that serve blobs, with their addresses, sorted."""
         seats = self.by_node.values()

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 import msgspec
 import torch
 
+from shoal.aggregate.base import Preparing
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
-from shoal.codec import CODECS
 from shoal.codec.base import CHUNK
 from shoal.codec.feedback import encode_with_feedback
 from shoal.data.assignment import sample_indices
 from shoal.node.progress import Progress, Unsettled
+from shoal.replica.state import State
 from shoal.replica.update import encode_update, open_update
 from shoal.runlog.entries import Assignment
 from shoal.runlog.statements import MAX_MERGES
@@ -39,16 +40,23 @@ class _Local(msgspec.Struct, frozen=True):
     residual: bytes
     unsettled: tuple[Unsettled, ...] = ()
     """Earlier claims whose values are neither in the residual nor known to be accepted."""
+    place: int = 0
+    """Of the update that was made last, see `Unsettled.place`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeUpdate:
     blob: bytes
     progress: Progress
-    local_before: str
-    local_after: str
-    local: bytes
-    """The private state to go on from, durable beside the claim."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrivateState:
+    """What to go on from after an update, durable beside its claim, and the hashes around it."""
+
+    data: bytes
+    before: str
+    after: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +70,7 @@ class Global:
 
 
 class Learner:
-    """Owns a trainer. Not safe for concurrent use: one job at a time."""
+    """Owns a trainer, and works where its parameters are. Not safe for concurrent use: one job at a time."""
 
     def __init__(self, trainer: Trainer, recipe: Recipe, train_items: int) -> None:
         self.trainer = trainer
@@ -70,8 +78,9 @@ class Learner:
         self.unsettled: tuple[Unsettled, ...] = ()
         self._recipe = recipe
         self._items = train_items
-        self._codec = recipe.strategy.codec.make(CODECS)
+        self._rules = recipe.strategy.fold_rules()
         self._feedback = recipe.strategy.codec.error_feedback
+        self._takes_back = self._feedback and not isinstance(self._rules.outer, Preparing)
         self._decay = recipe.strategy.codec.feedback_decay
         self._merge = recipe.strategy.merge_rule()
         self._known: torch.Tensor | None = None
@@ -81,6 +90,7 @@ class Learner:
         self._later: Global | None = None
         """The newest global version, if it must wait until the assignment is done."""
         self._residual: torch.Tensor | None = None
+        self._place = 0
         self._local_hash = digest(trainer.local_state())
 
     # --- global versions ---------------------------------------------------------------------------------
@@ -117,20 +127,20 @@ class Learner:
     def _start(self, params: torch.Tensor) -> None:
         self.progress = Progress()
         self.trainer.load(params)
-        self._anchor = self._known = params
+        self._anchor = self._known = params.to(self.trainer.params().device)
 
     def _merge_in(self, new: Global, anchor: torch.Tensor, known: torch.Tensor, pending: bool) -> None:
         layout = self.trainer.layout.fragments
         touched = range(len(layout)) if new.fragments is None else new.fragments
-        local = self.trainer.params().detach().to("cpu", torch.float32, copy=True)
-        anchor = anchor.clone()
+        local = self.trainer.params().detach().clone()
+        anchor, params = anchor.clone(), new.params.to(local.device)
         for index in touched:
             part = slice(layout[index].start, layout[index].stop)
             here = Here(local=local[part], anchor=anchor[part], known=known[part], pending=pending)
-            merged = self._merge.merge(here, new.params[part])
+            merged = self._merge.merge(here, params[part])
             local[part], anchor[part] = merged.local, merged.anchor
         self.trainer.load(local)
-        self._anchor, self._known = anchor, new.params
+        self._anchor, self._known = anchor, params
         if self._merge.keeps_progress or len(touched) < len(layout):
             self.progress.merged(new.position)
         else:
@@ -151,11 +161,18 @@ class Learner:
             result = self.trainer.step(indices, first_step + number)
             self.progress.add(result.loss, result.samples, result.tokens, start, begins=number == 0)
 
-    def make_update(self, fragments: tuple[int, ...], round_number: int = 0) -> MadeUpdate:
-        """Encode what was trained since the last claim. Raises SH-CODEC-01 if it is not finite."""
+    def make_update(
+        self,
+        fragments: tuple[int, ...],
+        round_number: int = 0,
+        place: int = 0,
+        base: State | None = None,
+    ) -> MadeUpdate:
+        """Encode what was trained since the last claim, for work planned when `place` seals stood and `base` was the
+        state. Raises SH-CODEC-01 if it is not finite."""
         if self._anchor is None or self._known is None:
             raise AssertionError("an update before any state")
-        local = self.trainer.params().detach().to("cpu", torch.float32, copy=True)
+        local, codec = self.trainer.params().detach().clone(), self._rules.codec_at(place)
         anchor, residual, parts = self._anchor.clone(), self._residual, []
         if self._feedback and residual is None:
             residual = torch.zeros_like(local)
@@ -164,35 +181,46 @@ class Learner:
             part = slice(span.start, span.stop)
             here = Here(local=local[part], anchor=anchor[part], known=self._known[part])
             made = self._merge.make(here)
+            update = self._outgoing(made.update, index, base)
             seed = _seed(self._recipe.seed, round_number, index)
             if residual is None:
-                payload = self._codec.encode(made.update, seed)
+                payload = codec.encode(update, seed)
             else:
                 payload, residual[part] = encode_with_feedback(
-                    self._codec, made.update, residual[part], seed, self._decay
+                    codec, update, residual[part], seed, self._decay
                 )
             parts.append((index, payload))
             local[part] = anchor[part] = made.local
         self.trainer.load(local)
-        self._anchor, self._residual = anchor, residual
-        before, private = self._local_hash, self.local_state()
-        self._local_hash = digest(private)
+        self._anchor, self._residual, self._place = anchor, residual, place
         progress, self.progress = self.progress, Progress()
-        return MadeUpdate(
-            blob=encode_update(parts),
-            progress=progress,
-            local_before=before,
-            local_after=self._local_hash,
-            local=private,
-        )
+        return MadeUpdate(blob=encode_update(parts), progress=progress)
+
+    def _outgoing(self, update: torch.Tensor, index: int, base: State | None) -> torch.Tensor:
+        """What is sent for an update: itself, or what the outer optimiser makes of it."""
+        outer = self._rules.outer
+        if not isinstance(outer, Preparing):
+            return update
+        if base is None:
+            raise AssertionError("an update without the state that it is for")
+        span = base.layout.fragments[index]
+        slots = {name: vector[span.start : span.stop] for name, vector in base.slots.items()}
+        return outer.outgoing(update, slots, base.taken(index))
+
+    def private_state(self) -> PrivateState:
+        """The state after the update that was just made."""
+        before, data = self._local_hash, self.local_state()
+        self._local_hash = digest(data)
+        return PrivateState(data=data, before=before, after=self._local_hash)
 
     # --- what became of updates --------------------------------------------------------------------------
 
     def sent(self, claim: Unsettled) -> None:
-        """An update of this node has a claim, of which the log will say what becomes of it."""
+        """The update that was made last has a claim, of which the log will say what becomes of it."""
         self._last_sent = claim.sequence
-        if self._feedback:
-            self.unsettled = (*self.unsettled, claim)[-MAX_UNSETTLED:]
+        if self._takes_back:
+            placed = msgspec.structs.replace(claim, place=self._place)
+            self.unsettled = (*self.unsettled, placed)[-MAX_UNSETTLED:]
 
     def settle(self, fates: Mapping[int, bool | None], read: Callable[[BlobId], bytes]) -> None:
         """Take back into the residual what claims had that came to nothing (False by sequence), and forget those
@@ -211,7 +239,7 @@ class Learner:
     def _take_back(self, claim: Unsettled, residual: torch.Tensor, read: Callable[[BlobId], bytes]) -> None:
         layout = self.trainer.layout
         try:
-            opened = open_update(read(claim.blob), layout, claim.fragments, self._codec)
+            opened = open_update(read(claim.blob), layout, claim.fragments, self._rules.codec_at(claim.place))
         except (FileNotFoundError, ShoalError):
             return  # The disk has lost it; so has the run.
         for index, source in (opened or {}).items():
@@ -232,8 +260,9 @@ class Learner:
         return loss
 
     def local_state(self) -> bytes:
-        residual = b"" if self._residual is None else self._residual.numpy().tobytes()
-        return msgspec.msgpack.encode(_Local(self.trainer.local_state(), residual, self.unsettled))
+        residual = b"" if self._residual is None else self._residual.cpu().numpy().tobytes()
+        local = _Local(self.trainer.local_state(), residual, self.unsettled, self._place)
+        return msgspec.msgpack.encode(local)
 
     def load_local_state(self, data: bytes) -> None:
         """Go on from an earlier `local_state`. Raises SH-DISK-02, and loads nothing, if it is damaged."""
@@ -245,8 +274,9 @@ class Learner:
             raise _damaged()
         self.trainer.load_local_state(local.trainer)
         if local.residual:
-            self._residual = torch.frombuffer(bytearray(local.residual), dtype=torch.float32)
-        self.unsettled = local.unsettled
+            kept = torch.frombuffer(bytearray(local.residual), dtype=torch.float32)
+            self._residual = kept.to(self.trainer.params().device)
+        self.unsettled, self._place = local.unsettled, local.place
         self._local_hash = digest(data)
 
 

@@ -43,6 +43,7 @@ from shoal.node.events import (
 from shoal.runlog.chain import BadEntry, Link, check_signature, read_link
 from shoal.runlog.entries import Genesis, Rewind, Seal, Snapshot
 from shoal.runlog.view import RunView, Step
+from shoal.runlog.work import Planned
 from shoal.strategy.recipe import Recipe, recipe_in_log
 from shoal.wire import messages
 from shoal.wire.identity import node_id
@@ -184,8 +185,10 @@ class NodeMachine:
             self._settled_at = link.entry.position
         if isinstance(link.entry.body, Snapshot):
             self._effects.append(Prune())
-        elif isinstance(link.entry.body, Rewind) and self.at >= 0 and self.view.stands(self.at):
-            self._effects.append(StartOver())
+        elif isinstance(link.entry.body, Rewind):
+            self._stop_training()
+            if self.at >= 0 and self.view.stands(self.at):
+                self._effects.append(StartOver())
 
     def _read_recipe(self) -> None:
         if self.recipe is None and self.view.genesis is not None:
@@ -314,7 +317,7 @@ class NodeMachine:
     def _advance_training(self) -> None:
         view = self.view
         open_work = view.planned.get(self.node, {})
-        if self._training is not None and self._training not in open_work:
+        if self._training is not None and self._training not in open_work and not self._may_go_on(open_work):
             self._stop_training()
         if self._training is not None or self.at < 0 or view.stopped is not None:
             return
@@ -330,6 +333,14 @@ class NodeMachine:
             self._training = planned.position
             self.doing = f"training round {planned.round}"
             self._effects.append(Train(planned))
+
+    def _may_go_on(self, open_work: dict[int, Planned]) -> bool:
+        """True for the spare steps after a claim that was accepted: until the next work can begin, which is when the
+        new state is here, there is nothing better to do."""
+        claim = self._outgoing.claim if self._outgoing is not None else None
+        if claim is None or claim.plan != self._training or not self._fate() or self.view.stopped is not None:
+            return False
+        return not open_work or self.at < open_work[max(open_work)].at
 
     def _stop_training(self) -> None:
         if self._training is not None:

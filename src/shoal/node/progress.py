@@ -53,6 +53,8 @@ class Unsettled(msgspec.Struct, frozen=True):
     plan: int
     blob: BlobId
     fragments: tuple[int, ...]
+    place: int = 0
+    """How many seals stood when its work was planned, which decides its codec."""
 
     @staticmethod
     def of(claim: Claim) -> Unsettled:

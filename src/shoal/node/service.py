@@ -25,7 +25,7 @@ from shoal.base.ids import BlobId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.node import events as ev
 from shoal.node.keeping import Keeping
-from shoal.node.learner import Global, Learner, MadeUpdate
+from shoal.node.learner import Global, Learner, MadeUpdate, PrivateState
 from shoal.node.link import ControlLink
 from shoal.node.machine import NodeMachine
 from shoal.node.progress import Unsettled
@@ -33,7 +33,7 @@ from shoal.node.session import Invitation
 from shoal.node.supply import RETRY_S, Supply
 from shoal.node.watch import Watch
 from shoal.replica.blobs import BlobStore
-from shoal.replica.fold import FoldRules, SealedBlob, check_arithmetic, fold
+from shoal.replica.fold import FoldRules, check_arithmetic, fold_step
 from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
@@ -315,15 +315,17 @@ class NodeService:
             for sent in learner.unsettled
         }
         await self.host.work(partial(learner.settle, fates, self.blobs.get))
-        made = await self.host.work(partial(learner.make_update, planned.fragments, planned.round))
+        make = partial(learner.make_update, planned.fragments, planned.round, planned.place, self.state)
+        made = await self.host.work(make)
         blob = await self.host.work(partial(self.blobs.put, made.blob))
-        claim = self._claim(planned, made, blob)
+        private = await self.host.work(learner.private_state)
+        claim = self._claim(planned, made, private, blob)
         outgoing = ev.Outgoing(claim=claim, signed=sign(self.identity, claim))
-        await self.host.work(partial(self.keeping.save_outgoing, outgoing, made.local))
+        await self.host.work(partial(self.keeping.save_outgoing, outgoing, private.data))
         learner.sent(Unsettled.of(claim))
         return outgoing
 
-    def _claim(self, planned: Planned, made: MadeUpdate, blob: BlobId) -> Claim:
+    def _claim(self, planned: Planned, made: MadeUpdate, private: PrivateState, blob: BlobId) -> Claim:
         progress = made.progress
         return Claim(
             run=self.invitation.run,
@@ -338,8 +340,8 @@ class NodeService:
             samples=progress.samples,
             tokens=progress.tokens,
             data=tuple(progress.data or ()),
-            local_before=made.local_before,
-            local_after=made.local_after,
+            local_before=private.before,
+            local_after=private.after,
             blob=blob,
             size_bytes=len(made.blob),
             loss=progress.loss_sum / max(1, progress.steps),
@@ -375,10 +377,10 @@ class NodeService:
         """The next state, or None if an update is not there (any more), or rotten, and must be fetched again."""
         assert self.state is not None and self._rules is not None
         try:
-            updates = [SealedBlob(self.blobs.get(u.claim.blob), u.weight, u.ages) for u in step.updates]
+            blobs = [self.blobs.get(update.claim.blob) for update in step.updates]
         except (FileNotFoundError, ShoalError):
             return None
-        return fold(self.state, step.fragments, updates, self._rules, step.whole).state
+        return fold_step(self.state, step, blobs, self._rules)
 
     async def _evaluate(self, state: State) -> float:
         async with self._model:

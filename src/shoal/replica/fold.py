@@ -3,23 +3,32 @@
 In flow a state and the accepted blobs in seal order with their weights; out flow the new state and which
 updates were void. Invariant: a blob that is malformed, not finite or of the wrong shape contributes nothing,
 identically on every machine; memory is one chunk an update, never a dense copy of each.
+
+With a digest codec the outer optimiser steps by what the codec's bytes hold of the aggregate and of what earlier ones
+left out, the residual: error feedback on the way back from the aggregate, as nodes have on the way to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from shoal.aggregate.base import LARGEST, Aggregator, Gathering, OuterOptimizer, Sealed
+from shoal.aggregate.base import LARGEST, Aggregator, Combine, Gathering, OuterOptimizer, Sealed
 from shoal.aggregate.chunks import Spans, in_chunks
 from shoal.base.errors import ShoalError
-from shoal.codec.base import CHUNK, Codec
+from shoal.codec import CODECS
+from shoal.codec.base import CHUNK, Codec, Source
 from shoal.replica.state import State
 from shoal.replica.update import open_update
 from shoal.runlog.entries import Genesis
+from shoal.runlog.view import Step
+from shoal.wire.signed import digest as hashed
 
+RESIDUAL = "digest_residual"
+"""The state's vector of what digests have left out so far."""
+PLAIN = CODECS["none"]()
 ARITHMETIC = 1
 """The version of the fold's arithmetic, to the last bit. A run is folded by the version it began with."""
 
@@ -41,6 +50,22 @@ class FoldRules:
     codec: Codec
     aggregator: Aggregator
     outer: OuterOptimizer
+    warmup_rounds: int = 0
+    """Work that begins before so many seals stand is sent, and folded, without any codec's loss."""
+    digest: Codec | None = None
+    """What every aggregate goes through before the outer optimiser, with a residual of its own."""
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of the vectors that the state keeps beside the parameters."""
+        return (*self.outer.slots, RESIDUAL) if self.digest else self.outer.slots
+
+    def codec_at(self, place: int) -> Codec:
+        """What updates are encoded with, of work that was planned when so many seals stood."""
+        return self.codec if place >= self.warmup_rounds else PLAIN
+
+    def digest_at(self, place: int) -> Codec | None:
+        return self.digest if place >= self.warmup_rounds else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +76,8 @@ class SealedBlob:
     weight: int
     ages: tuple[int, ...] = ()
     """By fragment of the seal, how many versions it had moved on since the update's base; () if none has."""
+    place: int = 0
+    """How many seals stood when the work was planned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,16 +87,31 @@ class Folded:
     """Indices of updates that contributed nothing."""
 
 
+def fold_step(state: State, step: Step, blobs: Sequence[bytes], rules: FoldRules) -> State:
+    """The state after a seal of the log, whose updates these are."""
+    updates = [
+        SealedBlob(blob, update.weight, update.ages, update.place)
+        for blob, update in zip(blobs, step.updates, strict=True)
+    ]
+    folded = fold(state, step.fragments, updates, rules, whole=step.whole, rate=step.rate, place=step.place)
+    return folded.state
+
+
 def fold(
     state: State,
     fragments: tuple[int, ...],
     updates: Sequence[SealedBlob],
     rules: FoldRules,
     whole: int = 0,
+    *,
+    rate: float = 1.0,
+    place: int = 0,
 ) -> Folded:
     """Apply updates, in order, to the named fragments. `whole` is the weight of the whole fleet, where those
-    that are here are but a part of it."""
-    opened = [open_update(update.blob, state.layout, fragments, rules.codec) for update in updates]
+    that are here are but a part of it; `rate` a factor on the outer rate; `place` how many seals stood before."""
+    opened = [
+        open_update(update.blob, state.layout, fragments, rules.codec_at(update.place)) for update in updates
+    ]
     void = tuple(index for index, sources in enumerate(opened) if sources is None)
     sound = [
         (sources, update) for sources, update in zip(opened, updates, strict=True) if sources is not None
@@ -79,11 +121,11 @@ def fold(
     params = state.params.clone()
     slots = {name: vector.clone() for name, vector in state.slots.items()}
     whole = max(whole, sum(update.weight for _, update in sound))
-    for place, index in enumerate(fragments):
+    for number, index in enumerate(fragments):
         part = slice(state.layout.fragments[index].start, state.layout.fragments[index].stop)
         gathering = Gathering(
             updates=[
-                Sealed(sources[index], update.weight, update.ages[place] if update.ages else 0)
+                Sealed(sources[index], update.weight, update.ages[number] if update.ages else 0)
                 for sources, update in sound
             ],
             whole=whole,
@@ -91,7 +133,12 @@ def fold(
             slots={name: vector[part] for name, vector in slots.items()},
             device=params.device,
         )
-        _fold_fragment(params[part], dict(gathering.slots), gathering, rules, state.taken(index))
+        here = _Fragment(params[part], dict(gathering.slots), rules.outer, state.taken(index), rate)
+        combine, through = rules.aggregator.begin(gathering), rules.digest_at(place)
+        if through is None:
+            here.fold(combine)
+        else:
+            here.fold_through(combine, through, _seed(place, index))
     return Folded(State(state.layout, params, slots, _counted(state, fragments, rules.outer)), void)
 
 
@@ -102,21 +149,68 @@ def _counted(state: State, fragments: tuple[int, ...], outer: OuterOptimizer) ->
     return tuple(state.taken(index) + (index in fragments) for index in every)
 
 
-def _fold_fragment(
-    params: torch.Tensor,
-    slots: dict[str, torch.Tensor],
-    gathering: Gathering,
-    rules: FoldRules,
-    taken: int,
-) -> None:
-    combine = rules.aggregator.begin(gathering)
+def _seed(place: int, fragment: int) -> int:
+    """What a digest's codec draws from: another in every round, the same for everybody."""
+    return int(hashed(f"shoal/digest/{place}/{fragment}".encode())[:15], 16)
 
-    def fold_some(spans: Spans) -> None:
-        out, scratch = torch.empty_like(params[:CHUNK]), torch.empty_like(params[:CHUNK])
-        for start, stop in spans:
-            aggregate = out[: stop - start]
-            combine(start, stop, aggregate, scratch[: stop - start])
-            here = {name: vector[start:stop] for name, vector in slots.items()}
-            rules.outer.step(params[start:stop], here, aggregate.clamp_(-LARGEST, LARGEST), taken)
 
-    in_chunks(params.numel(), params.device, fold_some)
+@dataclass(frozen=True, slots=True)
+class _Fragment:
+    """A fragment's step: its parameters and slots, changed in place chunk by chunk."""
+
+    params: torch.Tensor
+    slots: dict[str, torch.Tensor]
+    outer: OuterOptimizer
+    taken: int
+    rate: float
+
+    def fold(self, combine: Combine) -> None:
+        """One aggregate, one step."""
+        self._each(combine, self._step)
+
+    def fold_through(self, combine: Combine, codec: Codec, seed: int) -> None:
+        """One aggregate into the residual, as much out of it as the codec's bytes hold, and a step by that."""
+        residual = self.slots[RESIDUAL]
+
+        def add(start: int, stop: int, aggregate: torch.Tensor) -> None:
+            residual[start:stop].add_(aggregate).clamp_(-LARGEST, LARGEST)
+
+        self._each(combine, add)
+        source = _through(codec, residual, seed)
+
+        def decode(start: int, stop: int, out: torch.Tensor, scratch: torch.Tensor) -> None:
+            if source is None:
+                out.copy_(residual[start:stop])
+            else:
+                source.decode(start, stop, 1.0, out)
+
+        def step(start: int, stop: int, decoded: torch.Tensor) -> None:
+            residual[start:stop].sub_(decoded)
+            self._step(start, stop, decoded)
+
+        self._each(decode, step)
+
+    def _step(self, start: int, stop: int, update: torch.Tensor) -> None:
+        here = {name: vector[start:stop] for name, vector in self.slots.items()}
+        self.outer.step(self.params[start:stop], here, update, self.taken, self.rate)
+
+    def _each(self, combine: Combine, take: Callable[[int, int, torch.Tensor], None]) -> None:
+        """Combine every chunk, cut it to size, and hand it on."""
+
+        def some(spans: Spans) -> None:
+            out, scratch = torch.empty_like(self.params[:CHUNK]), torch.empty_like(self.params[:CHUNK])
+            for start, stop in spans:
+                values = out[: stop - start]
+                combine(start, stop, values, scratch[: stop - start])
+                take(start, stop, values.clamp_(-LARGEST, LARGEST))
+
+        in_chunks(self.params.numel(), self.params.device, some)
+
+
+def _through(codec: Codec, values: torch.Tensor, seed: int) -> Source | None:
+    """What is left of values that go through a codec; None if it cannot hold them, and then they go by it whole. Bytes
+    may differ with the machine's libraries, but what they decode to does not."""
+    try:
+        return codec.open(memoryview(codec.encode(values, seed)), values.numel())
+    except ShoalError:
+        return None

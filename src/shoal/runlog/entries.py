@@ -146,6 +146,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     reason: str
     weights: str = "samples"
     """By what the claims for this plan are weighed, see `runlog.weights`."""
+    rate: float = 1.0
+    """What the outer optimiser's rate is multiplied by in this round's step; above 0, and 1 at most."""
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,6 +76,9 @@ def _check_plan(view: RunView, plan: Plan) -> None:
     same = view.plan is None or plan.fragments == view.plan.fragments
     require(same, "plans other fragments than the round's first plan")
     require(plan.weights in WEIGHTS, "weighs by what is no measure")
+    require(0 < plan.rate <= 1, f"steps at {plan.rate} of the outer rate, not above 0 and at most 1")
+    same = view.plan is None or plan.rate == view.plan.rate
+    require(same, "steps at another rate than the round's first plan")
     names = [assignment.node for assignment in plan.members]
     require(bool(names or view.planned), "plans no work where none is out")
     require(len(set(names)) == len(names), "assigns one member twice")

@@ -118,8 +118,8 @@ def _check_data(view: RunView, claim: Claim, member: Member, planned: Planned) -
 
 
 def most_bytes(genesis: Genesis) -> int:
-    """The largest blob that a member may push: an update, or a snapshot."""
-    return max(8 * genesis.layout.numel + SPARE_BYTES, genesis.snapshot_bytes)
+    """The largest blob that a member may push: an update, or a snapshot, which has counts that the first has not."""
+    return max(8 * genesis.layout.numel, genesis.snapshot_bytes) + SPARE_BYTES
 
 
 def most_tokens(view: RunView) -> int:

@@ -35,7 +35,7 @@ from shoal.runlog.entries import (
 )
 from shoal.runlog.rules import MAX_TEXT, check_body
 from shoal.runlog.statements import open_attestation, open_claim, open_receipts, require
-from shoal.runlog.work import OpenWork, Pace, Planned, expire_work, give_work, settle_work
+from shoal.runlog.work import OpenWork, Pace, Planned, Standing, expire_work, give_work, settle_work
 from shoal.wire.identity import node_id
 
 __all__ = ["MAX_TEXT", "Finding", "Member", "RunView", "SavedState", "Step", "Totals", "Update"]
@@ -74,6 +74,8 @@ class Update:
     holders: tuple[NodeId, ...]
     ages: tuple[int, ...] = ()
     """By fragment of the seal, how many versions it had moved on since the update's base; () if none has."""
+    place: int = 0
+    """How many seals stood when the work was planned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,10 @@ class Step:
     whole: int = 0
     """See `Seal.whole`."""
     totals: Totals = Totals()
+    rate: float = 1.0
+    """See `Plan.rate`."""
+    place: int = 0
+    """How many seals stood before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +263,7 @@ class RunView:
         require(fair, "gives an update another weight than its own")
         ages = tuple(self.versions[fragment] - version for fragment, version in claim.base)
         holders = open_receipts(self, claim, item.receipts)
-        return Update(claim, item.weight, holders, ages if any(ages) else ())
+        return Update(claim, item.weight, holders, ages if any(ages) else (), work.place)
 
     def _take(self, entry: Entry) -> None:
         body = entry.body
@@ -307,7 +313,8 @@ class RunView:
     def _take_plan(self, plan: Plan, entry: Entry) -> None:
         self.plan, self.plan_position = plan, entry.position
         base = tuple((fragment, self.versions[fragment]) for fragment in plan.fragments)
-        give_work(self.planned, plan, entry.position, self.at, base, entry.time_ms)
+        now = Standing(self.at, self.steps_done, base, entry.time_ms)
+        give_work(self.planned, plan, entry.position, now)
         for item in plan.members:
             assigned = self.members[item.node].assigned
             assigned[:] = [*assigned, item.data][-ASSIGNMENTS_KEPT:]
@@ -324,7 +331,9 @@ class RunView:
         fleet = len(self.planned) if seal.whole else len(updates)
         settled = settle_work(self.planned, [update.claim for update in updates])
         totals = _added(self.totals, updates, settled, fleet)
-        self.path.append(Step(entry.position, seal.round, seal.fragments, updates, seal.whole, totals))
+        rate, place = self.plan.rate if self.plan else 1.0, self.steps_done
+        step = Step(entry.position, seal.round, seal.fragments, updates, seal.whole, totals, rate, place)
+        self.path.append(step)
         for fragment in seal.fragments:
             self.versions[fragment] += 1
         self.round += 1

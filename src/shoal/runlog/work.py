@@ -29,6 +29,8 @@ class Planned:
     step: int
     at: int
     """The position whose state was current."""
+    place: int = 0
+    """How many seals stood: where on the path the work begins."""
     base: tuple[tuple[int, int], ...]
     """(fragment, version) of every fragment the plan names."""
     weights: str
@@ -60,6 +62,16 @@ class Planned:
 def fair_weight(claim: Claim, work: Planned) -> int:
     """What a claim counts for at most: its own work, but no more than one assignment has."""
     return work.fair_weight(claim)
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a run stands when work is given out; see `Planned`."""
+
+    at: int
+    place: int
+    base: tuple[tuple[int, int], ...]
+    time_ms: int
 
 
 @dataclass(slots=True)
@@ -99,18 +111,17 @@ OpenWork = dict[NodeId, dict[int, Planned]]
 """Open assignments by member and by the position of their plan."""
 
 
-def give_work(
-    work: OpenWork, plan: Plan, position: int, at: int, base: tuple[tuple[int, int], ...], time_ms: int
-) -> None:
+def give_work(work: OpenWork, plan: Plan, position: int, now: Standing) -> None:
     for item in plan.members:
         work.setdefault(item.node, {})[position] = Planned(
             position=position,
             round=plan.round,
             step=plan.step,
-            at=at,
-            base=base,
+            at=now.at,
+            place=now.place,
+            base=now.base,
             weights=plan.weights,
-            time_ms=time_ms,
+            time_ms=now.time_ms,
             assignment=item,
         )
 

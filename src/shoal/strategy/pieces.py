@@ -15,12 +15,15 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
-from shoal.codec import CODECS
+from shoal.aggregate.base import Preparing
+from shoal.codec import CODECS, UNEQUAL_CODECS
 from shoal.replica.fold import FoldRules
 from shoal.runlog.weights import WEIGHTS
 from shoal.strategy.merge import MERGE_RULES, MergeRule
 from shoal.strategy.mistakes import Mistake, Unsound, shown
+from shoal.strategy.presets import DEFAULT
 from shoal.strategy.seal_rules import MAX_DEADLINE_S, SEAL_RULES, SealRule
+from shoal.training.spec import InnerSpec, OwnInnerSpec, SgdSpec
 
 T = TypeVar("T")
 
@@ -83,6 +86,8 @@ class CodecPiece(Piece):
     """Remember what the codec loses and add it to the next update."""
     feedback_decay: float = Field(default=1.0, ge=0.0, le=1.0)
     """How much of what was lost is remembered; below 1, old losses fade instead of arriving late."""
+    warmup_rounds: int = Field(default=0, ge=0, le=100_000)
+    """The updates of so many first rounds are sent as they are, by no codec, and no digest is made of them."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -106,7 +111,26 @@ class AggregatePiece(Piece):
         return self
 
 
+class DigestPiece(Piece):
+    """A codec that every aggregate goes through, with a residual in the state: each node does so itself, so bytes must
+    not depend on the machine."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.kind in UNEQUAL_CODECS:
+            raise Mistake(f"{self.kind} encodes to other bytes on another machine", at="kind")
+        self.make(CODECS)
+        return self
+
+
 class OuterPiece(Piece):
+    warmup_rounds: int = Field(default=0, ge=0, le=100_000)
+    """In so many first rounds the outer rate rises, evenly."""
+    decay: Literal["none", "cosine", "linear"] = "none"
+    """How the outer rate falls from then on, over the run's budget of rounds or tokens."""
+    floor: float = Field(default=0.1, gt=0, le=1)
+    """Where it ends, as a fraction of the rate."""
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         self.make(OUTER_OPTIMIZERS)
@@ -133,6 +157,9 @@ class Schedule(Section):
     """So many rounds of a single step each come first: in sync, while the model changes fastest."""
     seconds: float | None = Field(default=None, gt=0, le=MAX_DEADLINE_S)
     """Train for so long instead, `steps` at most and one at least: slow machines then do less, not later."""
+    hide: float | None = Field(default=None, gt=0, lt=1)
+    """Take more steps than `steps` where it needs them to keep what is not training (sending, fetching, folding) within
+    this share of a round, as measured. Needs a budget of tokens or seconds; one of rounds fixes the steps."""
     overlap: int = Field(default=0, ge=0, le=100_000)
     """So many further steps are trained while updates travel; needs a merge rule that keeps local progress.
     (`true` for as many as `steps`.)"""
@@ -172,13 +199,16 @@ class Weighing(Section):
 class Strategy(Section):
     """An algorithm as a composition."""
 
-    preset: str = "diloco"
+    preset: str = DEFAULT
     schedule: Schedule = Schedule()
     codec: CodecPiece
     seal: SealPiece
     aggregate: AggregatePiece
     outer: OuterPiece
     merge: MergePiece
+    digest: DigestPiece | None = None
+    """A codec on the way back too: the outer optimiser steps by what it leaves of the aggregate, and what it loses is
+    added to the next."""
     weights: Weighing = Weighing()
 
     @model_validator(mode="after")
@@ -189,7 +219,11 @@ class Strategy(Section):
 
     def fold_rules(self) -> FoldRules:
         return FoldRules(
-            self.codec.make(CODECS), self.aggregate.make(AGGREGATORS), self.outer.make(OUTER_OPTIMIZERS)
+            self.codec.make(CODECS),
+            self.aggregate.make(AGGREGATORS),
+            self.outer.make(OUTER_OPTIMIZERS),
+            self.codec.warmup_rounds,
+            self.digest.make(CODECS) if self.digest else None,
         )
 
     def seal_rule(self) -> SealRule:
@@ -219,6 +253,53 @@ def unsound(strategy: Strategy) -> str:
             f"schedule.seconds {schedule.seconds:g} is not below the seal's deadline_s {rule.deadline_s:g}: "
             "nobody would be in time"
         )
+    frozen = _frozen_after(strategy)
+    if frozen and strategy.codec.kind != "none" and strategy.codec.warmup_rounds < frozen:
+        return (
+            f"outer {strategy.outer.kind} learns its variance in {frozen} first rounds, of which "
+            f"{strategy.codec.warmup_rounds} are sent as they are: it would learn what the codec makes of them; set "
+            f"codec.warmup_rounds to {frozen}"
+        )
+    if rule.most_stale and isinstance(strategy.outer.make(OUTER_OPTIMIZERS), Preparing):
+        return (
+            f"outer {strategy.outer.kind} with seal {strategy.seal.kind!r} that takes late updates: they would bring "
+            "an old momentum with them; set the seal's staleness to 0"
+        )
+    if schedule.hide is not None and schedule.seconds is not None:
+        return "schedule.hide with seconds: the time decides how many steps there are; use one of them"
     if schedule.seconds is not None and schedule.steps_last is not None:
         return "schedule.seconds with steps_last: the time decides how many steps there are; use one of them"
     return ""
+
+
+def _frozen_after(strategy: Strategy) -> int:
+    """The rounds in which an outer Adam learns a variance that it then keeps; 0 if it never stops."""
+    schedule = strategy.schedule
+    steps: int = getattr(strategy.outer.make(OUTER_OPTIMIZERS), "freeze_after", 0)
+    return steps * (schedule.fragments if schedule.order == "rotate" else 1)
+
+
+def steps_outside(strategy: Strategy) -> bool:
+    """Whether the outer optimiser takes the real step, and wants gradients: an Adam or signs at every step. (An Adam
+    over many local steps is another thing, and takes those of any inner optimiser.)"""
+    every_step = strategy.schedule.steps == 1 or _frozen_after(strategy) > 0
+    return strategy.outer.kind in ("onebit-adam", "sign") or (strategy.outer.kind == "adam" and every_step)
+
+
+def unsound_inside(strategy: Strategy, inner: InnerSpec) -> str:
+    """Why an inner optimiser does not go with these pieces; "" if it does."""
+    if not steps_outside(strategy):
+        return ""
+    schedule = strategy.schedule
+    why = f"outer {strategy.outer.kind!r} takes the real step, and has to be sent a gradient: "
+    if schedule.steps > 1 or (schedule.steps_last or 1) > 1 or schedule.overlap:
+        return why + "set schedule.steps to 1, without steps_last and overlap"
+    if isinstance(inner, OwnInnerSpec) or (isinstance(inner, SgdSpec) and _is_plain(inner)):
+        return ""
+    return why + "use inner {kind: sgd, lr: 1.0} without momentum, weight_decay, warmup_steps and schedule"
+
+
+def _is_plain(inner: SgdSpec) -> bool:
+    """Whether a step is the gradient itself, but for its clipping."""
+    steady = inner.schedule == "constant" and not inner.warmup_steps
+    return inner.lr == 1.0 and not inner.momentum and not inner.weight_decay and steady

@@ -1,11 +1,14 @@
 """From recipe and log to the next plan: who trains what, and when the run is over. Pure.
 
-In flow the recipe and what the log says; out flow plans. Invariant: a plan depends on the log, the recipe and who is
-ready, and on nothing else. Later planners measure links and speeds; this one gives everybody the same work, and
-each the time that its own speed needs.
+In flow the recipe and what the log says; out flow plans. Invariant: a plan depends on the log, the recipe, who is ready
+and how long a round takes, and on nothing else. Later planners measure every link; this one gives everybody the same
+work, and each the time that its own speed needs.
 """
 
 from __future__ import annotations
+
+import math
+from dataclasses import dataclass
 
 from shoal.base.ids import NodeId
 from shoal.runlog.entries import Assignment, DataRange, Plan
@@ -13,17 +16,35 @@ from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
 from shoal.strategy.seal_rules import NodePace
 
+MOST_LONGER = 16
+"""How many times its usual steps a round may have to make a slow link worth its while."""
 ROUNDING = 1e-6
 """Shares of a round are sums of fractions."""
 GOLDEN = 2654435769
 """The golden section of 2**32: its multiples fall far from their neighbours."""
 
 
-def make_plan(recipe: Recipe, view: RunView, nodes: list[NodeId], why: str) -> Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """How long things take, as the coordinator sees it. 0 while unknown."""
+
+    step_s: float = 0.0
+    """One inner step of the slowest member."""
+    idle_s: float = 0.0
+    """Of a round, what was not training: sending, fetching, folding, waiting."""
+
+
+UNKNOWN = Measured()
+
+
+def make_plan(
+    recipe: Recipe, view: RunView, nodes: list[NodeId], why: str, measured: Measured = UNKNOWN
+) -> Plan:
     """Equal work for these nodes, on samples nobody else has."""
     strategy, batch = recipe.strategy, recipe.inner.batch_size
     rule, spare = strategy.seal_rule(), strategy.schedule.overlap
-    steps = local_steps(recipe, view)
+    steps, longer = worthwhile_steps(recipe, local_steps(recipe, view), measured)
+    why = "; ".join(filter(None, (longer, why)))
     start, members = view.next_counter, []
     for node in nodes:
         pace = NodePace(view.pace.work_ms.get(node, 0.0), view.pace.seal_ms)
@@ -49,6 +70,7 @@ def make_plan(recipe: Recipe, view: RunView, nodes: list[NodeId], why: str) -> P
         fragments=planned_fragments(recipe, view),
         reason=f"{count_text}; {why}" if why else count_text,
         weights=strategy.weights.kind,
+        rate=view.plan.rate if view.plan else outer_rate(recipe, view),
     )
 
 
@@ -78,6 +100,36 @@ def local_steps(recipe: Recipe, view: RunView) -> int:
         return round(schedule.steps + (schedule.steps_last - schedule.steps) * done)
     ratio: float = (schedule.steps_last / schedule.steps) ** done
     return round(schedule.steps * ratio)
+
+
+def worthwhile_steps(recipe: Recipe, steps: int, measured: Measured) -> tuple[int, str]:
+    """At least these steps, and as many as keep the time that is not training within `schedule.hide` of a round; and
+    why, if they are more. A budget of rounds fixes how many steps there are, so that they stay as they are."""
+    hide, known = recipe.strategy.schedule.hide, measured.step_s > 0 and measured.idle_s > 0
+    if hide is None or recipe.budget.rounds is not None or not known:
+        return steps, ""
+    wanted = math.ceil(measured.idle_s * (1 - hide) / (hide * measured.step_s))
+    if wanted <= steps:
+        return steps, ""
+    chosen = min(wanted, steps * MOST_LONGER)
+    return (
+        chosen,
+        f"{chosen} steps instead of {steps}, since {measured.idle_s:.1f} s of a round are not training",
+    )
+
+
+def outer_rate(recipe: Recipe, view: RunView) -> float:
+    """The factor on the outer rate in the next round: an even rise, then down to `floor` as the budget is spent."""
+    outer, rounds = recipe.strategy.outer, view.totals.rounds + ROUNDING
+    if rounds < outer.warmup_rounds:
+        return (int(rounds) + 1) / outer.warmup_rounds
+    if outer.decay == "none":
+        return 1.0
+    spent = spent_share(recipe, view)
+    risen = spent * outer.warmup_rounds / rounds  # What was spent when the rise was over.
+    progress = min(1.0, (spent - risen) / (1 - risen)) if risen < 1 else 1.0
+    left = 0.5 * (1 + math.cos(math.pi * progress)) if outer.decay == "cosine" else 1 - progress
+    return outer.floor + (1 - outer.floor) * left
 
 
 def spent_share(recipe: Recipe, view: RunView) -> float:

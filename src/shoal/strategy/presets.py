@@ -1,4 +1,9 @@
-"""Named algorithms as a table over the pieces; a recipe may override any of them."""
+"""Named algorithms as a table over the pieces; a recipe may override any of them.
+
+A row's `inner` section, where it has one, belongs under the recipe's own: it holds where the recipe says nothing, and
+for the kind of optimiser that it names. Its `few` section takes the place of pieces in runs of fewer rounds than
+that.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,25 @@ from typing import Any
 _MEAN = {"kind": "mean"}
 _ALL = {"kind": "all-or-deadline"}
 _REPLACE = {"kind": "replace"}
+_GRADIENT = {"kind": "sgd", "lr": 1.0}
+"""An inner step that is the gradient itself."""
+DEFAULT = "auto"
+NOT_PIECES = ("inner", "few", "rounds")
 
 PRESETS: dict[str, dict[str, Any]] = {
+    # The default: Muon inside with little momentum of its own, since one node's is noisy; the momentum is outside,
+    # where it is everybody's. An eighth of the values as signs, often, beats two bits of each, rarely; but what is
+    # left out comes later, so that a run of few rounds sends two bits of each, often: docs/communication.md.
+    "auto": {
+        "schedule": {"steps": 10, "hide": 0.25},
+        "codec": {"kind": "ternary", "density": 0.13, "error_feedback": True},
+        "seal": _ALL,
+        "aggregate": {"kind": "clipped-mean"},
+        "outer": {"kind": "nesterov", "lr": 0.9, "momentum": 0.7},
+        "merge": _REPLACE,
+        "inner": {"kind": "muon", "momentum": 0.8},
+        "few": {"rounds": 100, "codec": {"kind": "two-bit", "error_feedback": True}},
+    },
     # Every step in sync: the baseline that everything else is measured against.
     "ddp": {
         "schedule": {"steps": 1},
@@ -36,14 +58,14 @@ PRESETS: dict[str, dict[str, Any]] = {
         "outer": {"kind": "nesterov", "lr": 0.7, "momentum": 0.9},
         "merge": _REPLACE,
     },
-    # One fragment at a time, each every 30 steps, while training goes on: a sixth of the bytes at once, hidden.
+    # One fragment at a time, each every 30 steps, while training goes on: a third of the bytes at once, hidden.
     "streaming-diloco": {
-        "schedule": {"steps": 5, "fragments": 6, "order": "rotate", "overlap": 2},
-        "codec": {"kind": "int4"},
+        "schedule": {"steps": 10, "fragments": 3, "order": "rotate", "overlap": 2},
+        "codec": {"kind": "int4", "error_feedback": True},
         "seal": _ALL,
         "aggregate": _MEAN,
-        "outer": {"kind": "nesterov", "lr": 0.4, "momentum": 0.9},
-        "merge": {"kind": "mix", "alpha": 0.5},
+        "outer": {"kind": "nesterov", "lr": 0.7, "momentum": 0.9},
+        "merge": {"kind": "add-delta"},
     },
     # A quorum seals, a while of grace takes in the next few, and who is later still counts in the next round.
     "decoupled": {
@@ -84,6 +106,47 @@ PRESETS: dict[str, dict[str, Any]] = {
         "outer": {"kind": "sgd", "lr": 1.0},
         "merge": _REPLACE,
     },
+    # Synchronous Adam, exactly: nodes send gradients, and everybody takes Adam's step. Like the two below it, it wants
+    # `outer.lr` set as one would set Adam's.
+    "ddp-adam": {
+        "schedule": {"steps": 1},
+        "codec": {"kind": "none"},
+        "seal": _ALL,
+        "aggregate": _MEAN,
+        "outer": {"kind": "adam", "lr": 1e-3, "warmup_rounds": 50, "decay": "cosine"},
+        "merge": _REPLACE,
+        "inner": _GRADIENT,
+    },
+    # Adam whose variance is learnt in a warm-up sent whole, and then kept; from there on signs of the momentum are
+    # enough, with error feedback both ways. (On the way back it is two bits: one loses another percent.) Set both
+    # warm-up and `freeze_after` to a quarter of the rounds.
+    "onebit-adam": {
+        "schedule": {"steps": 1},
+        "codec": {"kind": "one-bit", "chunk": 256, "error_feedback": True, "warmup_rounds": 200},
+        "seal": _ALL,
+        "aggregate": _MEAN,
+        "outer": {
+            "kind": "onebit-adam",
+            "lr": 1e-3,
+            "freeze_after": 200,
+            "warmup_rounds": 50,
+            "decay": "cosine",
+        },
+        "digest": {"kind": "two-bit", "chunk": 256},
+        "merge": _REPLACE,
+        "inner": _GRADIENT,
+    },
+    # DeMo: each node keeps a momentum of its own, sends its largest cosines and forgets what it sent; everybody
+    # steps by the signs of their mean. The momentum is the codec's residual, and `feedback_decay` how fast it fades.
+    "demo": {
+        "schedule": {"steps": 1},
+        "codec": {"kind": "dct", "error_feedback": True, "feedback_decay": 0.999},
+        "seal": _ALL,
+        "aggregate": _MEAN,
+        "outer": {"kind": "sign", "lr": 3e-4, "warmup_rounds": 50, "decay": "cosine"},
+        "merge": _REPLACE,
+        "inner": _GRADIENT,
+    },
     # For `inner: {kind: muon}`, whose updates are so even that two bits each lose next to nothing.
     "muloco": {
         "schedule": {"steps": 30},
@@ -96,14 +159,20 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def expand(section: dict[str, Any]) -> dict[str, Any]:
-    """The strategy section with its preset's values filled in. Raises KeyError for an unknown preset."""
-    name = section.get("preset", "diloco")
+def expand(section: dict[str, Any], rounds: object = None) -> dict[str, Any]:
+    """The strategy section with its preset's values filled in, for a run of so many rounds, if that is known. Raises
+    KeyError for an unknown preset."""
+    name = section.get("preset", DEFAULT)
     if not isinstance(name, str) or name not in PRESETS:
         raise KeyError(name)
+    row = PRESETS[name]
+    few = row.get("few", {"rounds": 0})
+    if isinstance(rounds, int) and rounds < few["rounds"]:
+        row = {**row, **few}
     merged: dict[str, Any] = {"preset": name}
-    for key, value in PRESETS[name].items():
-        merged[key] = dict(value)
+    for key, value in row.items():
+        if key not in NOT_PIECES:
+            merged[key] = dict(value)
     for key, value in section.items():
         base = merged.get(key)
         if not isinstance(base, dict) or not isinstance(value, dict):
@@ -113,3 +182,13 @@ def expand(section: dict[str, Any]) -> dict[str, Any]:
         else:
             merged[key] = {**base, **value}
     return merged
+
+
+def inner_defaults(preset: str, inner: object) -> dict[str, Any]:
+    """The recipe's inner section over what the preset is made for, unless the two name different optimisers."""
+    defaults: dict[str, Any] = PRESETS[preset].get("inner", {})
+    if inner is None and defaults:
+        return {"inner": defaults}
+    if not isinstance(inner, dict) or inner.get("kind", defaults.get("kind")) != defaults.get("kind"):
+        return {}
+    return {"inner": {**defaults, **inner}}

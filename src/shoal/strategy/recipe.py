@@ -20,8 +20,8 @@ from pydantic import Field, ValidationError, model_validator
 from shoal.base.errors import ShoalError
 from shoal.data.spec import DataSpec
 from shoal.strategy.mistakes import Mistake, Unsound, check_plain, explain
-from shoal.strategy.pieces import Section, Strategy
-from shoal.strategy.presets import PRESETS, expand
+from shoal.strategy.pieces import Section, Strategy, unsound_inside
+from shoal.strategy.presets import PRESETS, expand, inner_defaults
 from shoal.training.spec import InnerSpec, ModelSpec
 
 ENVIRONMENT_PREFIX = "SHOAL_SET_"
@@ -106,6 +106,17 @@ class Recipe(Section):
                 "strategy.schedule.steps_last needs budget.rounds or budget.tokens: by seconds alone nobody "
                 "could tell from the log how far the run is"
             )
+        if self.strategy.outer.decay != "none" and not measured:
+            raise Unsound(
+                "strategy.outer.decay needs budget.rounds or budget.tokens: by seconds alone nobody could tell from "
+                "the log how far the run is; give one, or set outer.decay to none"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _inside(self) -> Self:
+        if why := unsound_inside(self.strategy, self.inner):
+            raise Unsound(why)
         return self
 
 
@@ -203,7 +214,10 @@ def recipe_from(values: dict[str, Any], where: str = "recipe") -> Recipe:
     strategy = values.get("strategy", {})
     if isinstance(strategy, dict):
         try:
-            values = {**values, "strategy": expand(strategy)}
+            budget = values.get("budget")
+            rounds = budget.get("rounds") if isinstance(budget, dict) else None
+            values = {**values, "strategy": expand(strategy, rounds)}
+            values = {**values, **inner_defaults(values["strategy"]["preset"], values.get("inner"))}
         except KeyError as error:
             raise ShoalError(
                 "SH-RECIPE-02",

@@ -110,7 +110,7 @@ def test_training_in_pieces_is_training_at_once() -> None:
             learner.train(_work(start=8), 0, done, count)
             done += count
         made = learner.make_update((0, 1))
-        blobs.append((made.blob, made.progress.data, made.local_after))
+        blobs.append((made.blob, made.progress.data, learner.private_state().after))
     assert blobs[0] == blobs[1] == blobs[2]
 
 
@@ -202,9 +202,10 @@ def test_private_states_form_a_chain() -> None:
     hashes = []
     for number in range(3):
         learner.train(_work(6 * number), 0, 0, 3)
-        made = learner.make_update((0, 1))
-        hashes += [made.local_before, made.local_after]
-        assert made.local_after == digest(made.local)
+        learner.make_update((0, 1))
+        private = learner.private_state()
+        hashes += [private.before, private.after]
+        assert private.after == digest(private.data)
     assert hashes[1] == hashes[2] and hashes[3] == hashes[4] and len(set(hashes)) == 4
 
 
@@ -213,14 +214,16 @@ def test_after_a_crash_the_next_update_is_the_one_that_would_have_come() -> None
         learner = _learner(ToyTrainer(LAYOUT, 2), codec="int8", feedback=True)
         learner.adopt(Global(params=torch.zeros(12)))
         learner.train(_work(), 0, 0, 3)
-        made = learner.make_update((0, 1))
+        learner.make_update((0, 1))
+        private = learner.private_state()
         if crash:
             learner = _learner(ToyTrainer(LAYOUT, 2), codec="int8", feedback=True)
-            learner.load_local_state(made.local)
+            learner.load_local_state(private.data)
         learner.adopt(Global(params=torch.ones(12)))
         learner.train(_work(6), 3, 0, 3)
-        next_one = learner.make_update((0, 1))
-        return next_one.blob, next_one.local_before, next_one.local_after
+        blob = learner.make_update((0, 1)).blob
+        last = learner.private_state()
+        return blob, last.before, last.after
 
     assert second_update(crash=True) == second_update(crash=False)
 

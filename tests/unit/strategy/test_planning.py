@@ -6,7 +6,7 @@ import pytest
 from runlog.small_log import BATCH, NODES, STEPS, Clerk, accepted, small_recipe
 
 from shoal.runlog.entries import Rewind
-from shoal.strategy.planning import budget_spent, local_steps, make_plan, turn_of
+from shoal.strategy.planning import Measured, budget_spent, local_steps, make_plan, turn_of, worthwhile_steps
 
 A, B, C = NODES[:3]
 
@@ -151,3 +151,27 @@ def test_the_rule_says_how_late_and_the_weights_by_what() -> None:
     known, new = plan.members
     assert known.staleness == 3 and new.staleness == 1000 and plan.weights == "tokens-squared-per-step"
     clerk.append(plan)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "idle_s", "steps"),
+    [
+        (1.0, 1.0, 4),  # a fifth of a round is not training: within the share
+        (1.0, 4.0, 12),  # 4 s beside 12 s of training are a quarter
+        (0.0, 4.0, 4),  # nobody has said how long a step takes
+        (0.01, 4.0, 64),  # a link that would need 1,200 steps gets as many as a round may have
+    ],
+)
+def test_a_slow_link_makes_rounds_longer(step_s: float, idle_s: float, steps: int) -> None:
+    recipe = small_recipe(
+        strategy={"preset": "local-sgd", "schedule": {"steps": 4, "hide": 0.25}}, budget={"tokens": 10**6}
+    )
+    measured = Measured(step_s=step_s, idle_s=idle_s)
+    plan = make_plan(recipe, _clerk(0).view, [A.node], "", measured)
+    assert plan.members[0].steps == steps and plan.members[0].data.count == steps * BATCH
+    assert ("steps instead of 4" in plan.reason) == (steps > 4)
+
+
+def test_a_budget_of_rounds_fixes_their_steps() -> None:
+    recipe = small_recipe(strategy={"preset": "local-sgd", "schedule": {"steps": 4, "hide": 0.25}})
+    assert worthwhile_steps(recipe, 4, Measured(step_s=1.0, idle_s=100.0)) == (4, "")

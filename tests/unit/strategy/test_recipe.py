@@ -318,7 +318,9 @@ def test_weights_are_named_and_discounted() -> None:
 
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_every_preset_stands_on_its_own(preset: str) -> None:
-    strategy = _parse(_with("strategy", {"preset": preset})).strategy
+    values = _with("strategy", {"preset": preset})
+    values["inner"] = PRESETS[preset].get("inner", GOOD["inner"])
+    strategy = _parse(values).strategy
     assert strategy.preset == preset and strategy.fold_rules() and strategy.merge_rule()
     assert strategy.seal_rule().staleness(NodePace(0, 0)) >= 0
 

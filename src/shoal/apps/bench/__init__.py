@@ -16,6 +16,7 @@ import typer
 app = typer.Typer(no_args_is_help=True, help="Measure training, blobs and the fold on this machine.")
 Json = typer.Option(False, "--json", help="Print one JSON object as the last line.")
 Presets = typer.Option(["all"], "--preset", help="A preset (repeatable), or `all` of them.")
+Overlapping = typer.Option(["diloco", "streaming-diloco"], "--preset", help="A preset (repeatable).")
 Settings = typer.Option([], "--set", help="Override a recipe field: a.b=c (repeatable).")
 Files = typer.Argument(..., help="What `shoal bench converge --json` printed.")
 
@@ -144,6 +145,36 @@ def staleness(
     from shoal.apps.bench.staleness import measure, table
 
     result = measure(nodes, seed, say)
+    print(json.dumps(result) if as_json else "\n".join(table(result)))
+
+
+@app.command()
+def overlap(
+    preset: list[str] = Overlapping,
+    params: int = typer.Option(10_000_000, "--params", min=1000, help="Parameters of the model."),
+    step_ms: float = typer.Option(500.0, "--step-ms", min=100, help="How long an inner step takes."),
+    steps: int = typer.Option(100, "--steps", min=2, help="Inner steps of each node."),
+    nodes: int = typer.Option(8, "--nodes", min=2, max=64, help="Nodes, each at 100 Mbit/s and 80 ms."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Decides everything."),
+    settings: list[str] = Settings,
+    as_json: bool = Json,
+) -> None:
+    """The share of inner steps that never wait for the network, at 100 Mbit/s and 80 ms."""
+    from shoal.apps.bench.overlapping import Load, measure, table
+
+    loads = [
+        Load(
+            preset=name,
+            params=params,
+            step_s=step_ms / 1000,
+            steps=steps,
+            nodes=nodes,
+            seed=seed,
+            settings=tuple(settings),
+        )
+        for name in preset
+    ]
+    result = measure(loads, say)
     print(json.dumps(result) if as_json else "\n".join(table(result)))
 
 

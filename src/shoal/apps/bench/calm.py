@@ -251,7 +251,7 @@ def _found(disk: SimDisk, run: RunId, fleet: Fleet) -> None:
     blobs = BlobStore(SubDisk(disk, f"runs/{run}"), lambda point: None)
     trainer = fleet.make_trainer()
     rules = fleet.recipe.strategy.fold_rules()
-    state = initial_state(trainer.layout, trainer.params(), rules.outer.slots)
+    state = initial_state(trainer.layout, trainer.params(), rules.slots)
     snapshot, empty = encode_state(state), blobs.put(b"in memory")
     genesis = Genesis(
         coordinator=identity.public,

@@ -69,7 +69,7 @@ def state_of(recipe: Recipe, model: nn.Module) -> State:
     """The state a run begins with: this model's parameters as they are now."""
     layout = layout_of(model, recipe.strategy.schedule.fragments)
     params = [parameter.detach().reshape(-1).float().cpu() for _, parameter in model.named_parameters()]
-    return initial_state(layout, torch.cat(params), recipe.strategy.fold_rules().outer.slots)
+    return initial_state(layout, torch.cat(params), recipe.strategy.fold_rules().slots)
 
 
 class Coordinating:

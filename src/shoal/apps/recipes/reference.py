@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
-from shoal.codec import CODECS
+from shoal.codec import CODECS, UNEQUAL_CODECS
 from shoal.strategy.merge import MERGE_RULES
-from shoal.strategy.pieces import Schedule, Weighing
+from shoal.strategy.pieces import CodecPiece, DigestPiece, OuterPiece, Schedule, Weighing
 from shoal.strategy.presets import PRESETS
 from shoal.strategy.recipe import Budget, Evaluation, Membership, Recipe, Storage
 from shoal.strategy.seal_rules import SEAL_RULES
@@ -54,16 +54,20 @@ def _lines() -> Iterator[str]:
             yield from _section(f"`{name}`, {_tag(option)}", option)
     yield "\n## `strategy`\n"
     yield "`preset` fills in every piece; any of them may be given to override it. Presets:\n"
-    columns = ("schedule", *PIECES, "weights")
+    columns = ("schedule", *PIECES, "digest", "weights", "inner")
     yield "| preset | " + " | ".join(columns) + " |"
     yield "| --- |" + " --- |" * len(columns)
     for preset, pieces in PRESETS.items():
-        shown = [_inline(pieces.get(piece, {"kind": "samples"})) for piece in columns]
+        whole = {"weights": {"kind": "samples"}, **pieces}
+        shown = [_inline(whole[piece]) if piece in whole else "" for piece in columns]
         yield f"| `{preset}` | " + " | ".join(shown) + " |"
     yield from _section("`strategy.schedule`", Schedule)
     yield from _section("`strategy.weights`", Weighing, shows_kind=True)
-    yield "\n### Pieces\n\nEach is `{kind: NAME, parameter: value}`. `codec` also takes `error_feedback: true`, and"
-    yield "then `feedback_decay`, from 0 to 1: how much of what the codec lost is remembered (1 where not given).\n"
+    yield from _section("`strategy.codec`, beside its kind and its parameters", CodecPiece)
+    yield from _section("`strategy.outer`, beside its kind and its parameters", OuterPiece)
+    yield f"\n## `strategy.digest`, where there is one\n\n{' '.join((DigestPiece.__doc__ or '').split())}"
+    yield f"Any codec will do but {', '.join(sorted(UNEQUAL_CODECS))}."
+    yield "\n## Pieces\n\nEach is `{kind: NAME, parameter: value}`.\n"
     yield "| piece | kind | parameters |\n| --- | --- | --- |"
     for piece, registry in PIECES.items():
         for kind, factory in sorted(registry.items()):

@@ -40,7 +40,7 @@ def found_run(disk: Disk, identity: Identity, run: RunId, scenario: Scenario) ->
     recipe = scenario.recipe
     manifest = _digits(blobs) if scenario.torch else _toy_manifest(blobs)
     trainer = make_trainer(scenario, manifest, blobs.get)
-    state = initial_state(trainer.layout, trainer.params(), recipe.strategy.fold_rules().outer.slots)
+    state = initial_state(trainer.layout, trainer.params(), recipe.strategy.fold_rules().slots)
     snapshot = encode_state(state)
     genesis = Genesis(
         coordinator=identity.public,

@@ -34,6 +34,10 @@ BASES = (
     "muloco",
 )
 """Presets that the drawn pieces are put over."""
+OUTSIDE = ("ddp-adam", "onebit-adam", "demo")
+"""Presets whose outer optimiser takes the real step, so that not everything goes with them."""
+OUTSIDE_EVERY = 12
+"""One seed in so many has one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +200,26 @@ def _draw_strategy(rng: random.Random, big: bool, may_grow: bool) -> dict[str, A
     }
 
 
+def _outside(preset: str, drawn: dict[str, Any], has_end: bool) -> dict[str, Any]:
+    """As much of a drawn strategy as goes with one of those presets."""
+    schedule = {"steps": 1, **{key: drawn["schedule"][key] for key in ("fragments", "order")}}
+    turns = schedule["fragments"] if schedule["order"] == "rotate" else 1
+    section: dict[str, Any] = {
+        "preset": preset,
+        "schedule": schedule,
+        "seal": drawn["seal"],
+        "weights": drawn["weights"],
+        "outer": {"lr": 0.05, "warmup_rounds": 2, "decay": "cosine" if has_end else "none"},
+    }
+    if preset == "onebit-adam":
+        section["seal"] = {"kind": "all-or-deadline", "deadline_s": 4.0}
+        section["outer"]["freeze_after"] = 2
+        section["codec"] = {"warmup_rounds": 2 * turns}
+    if preset == "demo":
+        section["codec"] = {"chunk": 16, "warmup_rounds": 2}
+    return section
+
+
 def _draw_merge(rng: random.Random, *, keeps_progress: bool) -> dict[str, Any]:
     if not keeps_progress and rng.random() < 0.5:
         return {"kind": "replace"}
@@ -229,4 +253,8 @@ def _draw_recipe(
         },
         "evaluation": {"every": rng.choice([1, 3]), "batches": 1},
     }
+    if seed % OUTSIDE_EVERY == 5 and not torch_model and not big:
+        preset = OUTSIDE[seed // OUTSIDE_EVERY % len(OUTSIDE)]
+        values["strategy"] = _outside(preset, values["strategy"], has_end=ends != "seconds")
+        values["inner"] = {"batch_size": 2}
     return recipe_from(values)

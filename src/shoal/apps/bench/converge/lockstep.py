@@ -25,7 +25,7 @@ from shoal.node.learner import Global, Learner, MadeUpdate
 from shoal.replica.fold import SealedBlob, fold
 from shoal.replica.state import State, initial_state
 from shoal.runlog.view import RunView, Step, Totals
-from shoal.strategy.planning import local_steps, planned_fragments
+from shoal.strategy.planning import local_steps, outer_rate, planned_fragments
 from shoal.training.spec import GptSpec, SgdSpec
 from shoal.training.trainer import StepResult
 
@@ -37,7 +37,7 @@ def train(setup: Setup, say: Say) -> Outcome:
     """Train it. Raises SH-RECIPE-03 for what is not in lockstep, SH-TRAIN-01 or SH-CODEC-01 if it diverges."""
     fleet = _fleet(setup)
     state = initial_state(
-        fleet.layout, fleet.params[0].cpu().clone(), setup.recipe.strategy.fold_rules().outer.slots
+        fleet.layout, fleet.params[0].cpu().clone(), setup.recipe.strategy.fold_rules().slots
     )
     run = _Run(setup, fleet, say)
     while run.steps < setup.steps:
@@ -141,12 +141,14 @@ class _Run:
         fragments = planned_fragments(self._setup.recipe, self.view)
         own = max(1, steps - self._carried)
         self._train(before, steps, range(own))
-        made = self._each(lambda learner: learner.make_update(fragments, self.view.round))
+        place = self.view.round
+        made = self._each(lambda learner: learner.make_update(fragments, place, place, state))
         self._train(before, steps, range(own, own + schedule.overlap))
         self._carried = schedule.overlap
         self._counter += self._share(steps) * self._setup.workers
-        updates = [SealedBlob(update.blob, 1) for update in made]
-        state = fold(state, fragments, updates, self._rules).state
+        updates = [SealedBlob(update.blob, 1, place=place) for update in made]
+        rate = outer_rate(self._setup.recipe, self.view)
+        state = fold(state, fragments, updates, self._rules, rate=rate, place=place).state
         new = Global(params=state.params, position=self.view.round + 1, fragments=fragments)
         self._each(lambda learner: learner.adopt(new))
         self._sealed(before + steps, fragments, made)

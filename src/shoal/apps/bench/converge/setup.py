@@ -7,6 +7,7 @@ a preset is made for another.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +16,12 @@ from typing import Any
 import torch
 
 from shoal.apps.bench.converge.corpus import Corpus, data_values, read_corpus
+from shoal.apps.bench.converge.outside import is_outside, outer_settings, twin_of
 from shoal.base.errors import ShoalError
 from shoal.runlog.view import RunView, Step, Totals
+from shoal.strategy.pieces import steps_outside
 from shoal.strategy.planning import local_steps
+from shoal.strategy.presets import PRESETS
 from shoal.strategy.recipe import Budget, Recipe, parse_recipe
 from shoal.training.device import pick_device
 from shoal.training.spec import AdamWSpec, MuonSpec, OwnInnerSpec, SgdSpec
@@ -40,6 +44,8 @@ class Scale:
     steps: int
     rates: dict[str, dict[str, float]]
     """By inner optimiser."""
+    outer_rates: dict[str, float]
+    """By outer optimiser, where that takes the real step."""
 
 
 SMALL = Scale(
@@ -49,6 +55,7 @@ SMALL = Scale(
     workers=4,
     steps=300,
     rates={"sgd": {"lr": 0.5}, "adamw": {"lr": 3e-3}, "muon": {"lr": 0.02, "adamw_lr": 3e-3}},
+    outer_rates={"adam": 3e-3, "onebit-adam": 3e-3, "sign": 1e-3},
 )
 LARGE = Scale(
     model={"kind": "gpt", "layers": 8, "width": 512, "heads": 8, "mlp": "gelu"},
@@ -57,7 +64,10 @@ LARGE = Scale(
     workers=8,
     steps=1200,
     rates={"sgd": {"lr": 0.1}, "adamw": {"lr": 1e-3}, "muon": {"lr": 0.02, "adamw_lr": 1e-3}},
+    outer_rates={"adam": 1e-3, "onebit-adam": 1e-3, "sign": 3e-4},
 )
+PLAIN = "local-sgd"
+"""A preset without an opinion on the inner optimiser."""
 VALIDATION_BATCHES = 64
 NEVER = 1_000_000_000
 WARM_UP_SHARE = 12
@@ -93,6 +103,8 @@ class Setup:
     steps: int
     """Inner steps of each worker."""
     device: torch.device
+    twin_inner: Inner
+    """The optimiser of the synchronous twin: with its usual settings, whatever the preset changes in its own."""
 
     @property
     def inner(self) -> Inner:
@@ -124,12 +136,23 @@ def make_setup(preset: str, question: Question) -> Setup:
         workers=workers,
         steps=steps,
         device=pick_device(question.device),
+        twin_inner=_twin_inner(draft, question, steps),
     )
+
+
+def _twin_inner(recipe: Recipe, question: Question, steps: int) -> Inner:
+    outside = steps_outside(recipe.strategy)
+    kind = "adamw" if outside else recipe.inner.kind
+    settings = [setting for setting in question.settings if not setting.strip().startswith("strategy.")]
+    plain = dataclasses.replace(question, settings=(*settings, f"inner.kind={kind}"))
+    inner = _recipe(PLAIN, plain, steps, {"rounds": 1}).inner
+    assert not isinstance(inner, OwnInnerSpec)
+    return twin_of(recipe.strategy.outer, inner) if outside and isinstance(inner, AdamWSpec) else inner
 
 
 def _recipe(preset: str, question: Question, steps: int, budget: dict[str, int]) -> Recipe:
     scale = question.scale
-    kind = MADE_FOR.get(preset, "adamw")
+    kind, warm_up = MADE_FOR.get(preset, "adamw"), max(1, steps // WARM_UP_SHARE)
     for setting in question.settings:
         name, _, value = setting.partition("=")
         kind = value.strip() if name.strip() == "inner.kind" else kind
@@ -143,7 +166,7 @@ def _recipe(preset: str, question: Question, steps: int, budget: dict[str, int])
             "batch_size": scale.batch,
             "schedule": "cosine",
             "total_steps": steps,
-            "warmup_steps": max(1, steps // WARM_UP_SHARE),
+            "warmup_steps": warm_up,
             "precision": "bf16" if question.device.startswith("cuda") else "fp32",
             **scale.rates.get(kind, {}),
         },
@@ -153,6 +176,10 @@ def _recipe(preset: str, question: Question, steps: int, budget: dict[str, int])
         "storage": {"archive": False, "keep_bytes": 0},
         "evaluation": {"every": NEVER, "batches": VALIDATION_BATCHES},
     }
+    if is_outside(preset):
+        rate = scale.outer_rates[PRESETS[preset]["outer"]["kind"]]
+        values["strategy"] = outer_settings(preset, rate, steps, warm_up)
+        values["inner"] = {key: values["inner"][key] for key in ("batch_size", "precision")}
     return parse_recipe(json.dumps(values), overrides=question.settings, environment={}, where="converge")
 
 

@@ -109,9 +109,9 @@ def _outcome(setup: Setup, layout: Layout, played: calm.Played) -> Outcome:
 def _stated_bytes(setup: Setup, layout: Layout, updates: list[Update]) -> int:
     """What the codec says that these updates take, for everyone but their authors; where its size depends on the
     values, what it made of them."""
-    codec = setup.recipe.strategy.fold_rules().codec
+    codec_at = setup.recipe.strategy.fold_rules().codec_at
     receivers = max(1, setup.workers - 1)
-    return receivers * sum(_stated(codec, layout, update.claim) for update in updates)
+    return receivers * sum(_stated(codec_at(update.place), layout, update.claim) for update in updates)
 
 
 def _stated(codec: Codec, layout: Layout, claim: Claim) -> int:

@@ -11,19 +11,19 @@ import time
 
 import torch
 
-from shoal.apps.bench.converge.setup import Say, Setup
+from shoal.apps.bench.converge.setup import Inner, Say, Setup
 from shoal.data.assignment import sample_indices
 from shoal.training.trainer import TorchTrainer
 
 SAY_EVERY_S = 5.0
 
 
-def make_trainer(setup: Setup, fragments: int = 1) -> TorchTrainer:
+def make_trainer(setup: Setup, fragments: int = 1, inner: Inner | None = None) -> TorchTrainer:
     """A trainer of the setup's model, at its first values."""
     corpus = setup.corpus
     return TorchTrainer(
         setup.recipe.model,
-        setup.inner,
+        inner or setup.inner,
         corpus.manifest,
         corpus.dataset,
         setup.seed,
@@ -47,7 +47,7 @@ class Twins:
 
     def loss(self, setup: Setup, say: Say) -> float:
         recipe = setup.recipe
-        parts = (recipe.model, recipe.data, recipe.inner, recipe.evaluation)
+        parts = (recipe.model, recipe.data, setup.twin_inner, recipe.evaluation)
         key = "/".join([*(part.model_dump_json() for part in parts), f"{setup.steps}/{setup.workers}"])
         key += f"/{setup.seed}/{setup.device}"
         if key not in self._losses:
@@ -57,13 +57,14 @@ class Twins:
 
 def train_twin(setup: Setup, say: Say) -> float:
     """Train it; its validation loss. Raises SH-TRAIN-01 if it diverges."""
-    trainer, told = make_trainer(setup), time.monotonic()
-    each, items = setup.workers * setup.inner.batch_size, setup.corpus.manifest.train_items
+    inner = setup.twin_inner
+    trainer, told = make_trainer(setup, inner=inner), time.monotonic()
+    each, items = setup.workers * inner.batch_size, setup.corpus.manifest.train_items
     for step in range(setup.steps):
         result = trainer.step(sample_indices(setup.seed, step * each, each, items), step)
         if time.monotonic() - told > SAY_EVERY_S:
             told = time.monotonic()
-            say(f"synchronous {setup.inner.kind}: step {step + 1} of {setup.steps}, loss {result.loss:.3f}")
+            say(f"synchronous {inner.kind}: step {step + 1} of {setup.steps}, loss {result.loss:.3f}")
     loss = trainer.evaluate(setup.recipe.evaluation.batches)
-    say(f"synchronous {setup.inner.kind}: validation loss {loss:.4f}")
+    say(f"synchronous {inner.kind}: validation loss {loss:.4f}")
     return loss if math.isfinite(loss) else math.inf

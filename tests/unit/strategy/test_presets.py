@@ -1,0 +1,47 @@
+"""Presets: every row loads, and what a recipe says itself goes first."""
+
+from typing import Any
+
+import pytest
+
+from shoal.strategy.presets import DEFAULT, PRESETS
+from shoal.strategy.recipe import Recipe, recipe_from
+from shoal.training.spec import AdamWSpec, MuonSpec
+
+
+def _recipe(preset: str | None, inner: dict[str, Any] | None, rounds: int = 100) -> Recipe:
+    values: dict[str, Any] = {
+        "model": {"kind": "gpt"},
+        "data": {"source": "stdlib"},
+        "strategy": {"preset": preset} if preset else {},
+        "budget": {"rounds": rounds},
+    }
+    return recipe_from({**values, "inner": inner} if inner is not None else values)
+
+
+@pytest.mark.parametrize("preset", sorted(PRESETS))
+def test_every_preset_loads_and_says_its_name(preset: str) -> None:
+    made_for = PRESETS[preset].get("inner")
+    assert _recipe(preset, None if made_for else {"kind": "adamw"}).strategy.preset == preset
+
+
+def test_the_default_brings_its_own_optimiser() -> None:
+    recipe = _recipe(None, None)
+    assert recipe.strategy.preset == DEFAULT and isinstance(recipe.inner, MuonSpec)
+    assert recipe.inner.momentum == PRESETS[DEFAULT]["inner"]["momentum"]
+
+
+def test_what_the_recipe_says_of_the_optimiser_goes_first() -> None:
+    own = _recipe("auto", {"kind": "muon", "momentum": 0.9}).inner
+    assert isinstance(own, MuonSpec) and own.momentum == 0.9
+    rest = _recipe("auto", {"batch_size": 3}).inner
+    assert isinstance(rest, MuonSpec) and (rest.momentum, rest.batch_size) == (0.8, 3)
+
+
+def test_another_optimiser_gets_none_of_the_presets_values() -> None:
+    assert _recipe("auto", {"kind": "adamw"}).inner == AdamWSpec()
+
+
+def test_what_is_left_out_needs_rounds_to_come_later() -> None:
+    assert _recipe("auto", None, rounds=99).strategy.codec.kind == "two-bit"
+    assert _recipe("auto", None, rounds=100).strategy.codec.kind == "ternary"
