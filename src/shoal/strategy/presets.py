@@ -143,7 +143,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "codec": {"kind": "dct", "error_feedback": True, "feedback_decay": 0.999},
         "seal": _ALL,
         "aggregate": _MEAN,
-        "outer": {"kind": "sign", "lr": 3e-4, "warmup_rounds": 50, "decay": "cosine"},
+        "outer": {"kind": "sign", "lr": 1e-3, "warmup_rounds": 50, "decay": "cosine"},
         "merge": _REPLACE,
         "inner": _GRADIENT,
     },

@@ -13,13 +13,14 @@ from shoal.data.dataset import open_dataset
 from shoal.data.prepare import prepare
 from shoal.data.spec import TextSource
 from shoal.replica.blobs import chunk_list
-from shoal.training.spec import AdamWSpec, GptSpec, MuonSpec
+from shoal.training.spec import AdamWSpec, GptSpec, MuonSpec, SgdSpec
 from shoal.training.trainer import TorchTrainer
 
 WORKERS, BATCH, STEPS = 3, 2, 4
 INNER = {
     "muon": MuonSpec(kind="muon", batch_size=BATCH, warmup_steps=2),
     "adamw": AdamWSpec(batch_size=BATCH, clip=0.5),
+    "sgd": SgdSpec(kind="sgd", batch_size=BATCH, momentum=0.9, weight_decay=0.1),
 }
 
 

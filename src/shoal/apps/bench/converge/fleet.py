@@ -23,9 +23,9 @@ from shoal.training.flat import FlatModel, flatten, view_of
 from shoal.training.gpt import NORM_EPS, Gpt, rotate
 from shoal.training.models import build_model
 from shoal.training.muon import Matrix, MuonPart
-from shoal.training.optimisers import AdamPart, hidden_matrices
+from shoal.training.optimisers import AdamPart, Sgd, hidden_matrices
 from shoal.training.schedule import rate_factor
-from shoal.training.spec import AdamWSpec, GptSpec, MuonSpec
+from shoal.training.spec import AdamWSpec, GptSpec, MuonSpec, SgdSpec
 
 Stacked = dict[str, torch.Tensor]
 """The model's tensors by name, with the workers as first axis (W)."""
@@ -35,7 +35,7 @@ class StackedFleet:
     def __init__(
         self,
         model_spec: GptSpec,
-        inner_spec: AdamWSpec | MuonSpec,
+        inner_spec: SgdSpec | AdamWSpec | MuonSpec,
         manifest: Manifest,
         dataset: Dataset,
         seed: int,
@@ -56,7 +56,7 @@ class StackedFleet:
         """[W, P], changed in place."""
         self._grads = torch.zeros_like(self.params)
         self._leaves = _leaves(self.params, self._grads, self.layout)
-        self._optimiser = _StackedOptimiser(inner_spec, one, self.params, self._grads)
+        self._optimiser = _stacked_optimiser(inner_spec, one, self.params, self._grads)
         self._losses = torch.compile(self._forward) if device.type == "cuda" else self._forward
 
     @property
@@ -146,15 +146,20 @@ def _leaves(params: torch.Tensor, grads: torch.Tensor, layout: Layout) -> Stacke
     return leaves
 
 
-class _StackedOptimiser:
+def _stacked_optimiser(
+    spec: SgdSpec | AdamWSpec | MuonSpec, one: FlatModel, params: torch.Tensor, grads: torch.Tensor
+) -> Sgd | _StackedOptimiser:
     """The workers' optimisers in one: their vectors one after another are the vector of one larger model."""
+    whole = FlatModel(model=one.model, layout=one.layout, params=params.view(-1), grads=grads.view(-1))
+    return Sgd(spec, whole) if isinstance(spec, SgdSpec) else _StackedOptimiser(spec, one, whole, len(params))
 
-    def __init__(
-        self, spec: AdamWSpec | MuonSpec, one: FlatModel, params: torch.Tensor, grads: torch.Tensor
-    ) -> None:
-        workers, numel = params.shape
+
+class _StackedOptimiser:
+    """AdamW or Muon, which have to know where each worker's tensors are."""
+
+    def __init__(self, spec: AdamWSpec | MuonSpec, one: FlatModel, whole: FlatModel, workers: int) -> None:
+        numel = one.params.numel()
         self._count = 0
-        whole = FlatModel(model=one.model, layout=one.layout, params=params.view(-1), grads=grads.view(-1))
 
         def everyone(tensors: Sequence[TensorSpec]) -> list[TensorSpec]:
             return [

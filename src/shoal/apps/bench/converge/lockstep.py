@@ -26,7 +26,7 @@ from shoal.replica.fold import SealedBlob, fold
 from shoal.replica.state import State, initial_state
 from shoal.runlog.view import RunView, Step, Totals
 from shoal.strategy.planning import local_steps, outer_rate, planned_fragments
-from shoal.training.spec import GptSpec, SgdSpec
+from shoal.training.spec import GptSpec
 from shoal.training.trainer import StepResult
 
 T = TypeVar("T")
@@ -61,9 +61,9 @@ def _fleet(setup: Setup) -> StackedFleet:
     why = ""
     if strategy.seal_rule().most_stale or strategy.schedule.seconds is not None:
         why = "its rounds do not wait for everybody"
-    elif not isinstance(setup.recipe.model, GptSpec) or isinstance(setup.inner, SgdSpec):
-        why = "stacked workers are GPTs with AdamW or Muon"
-    if why or not isinstance(setup.recipe.model, GptSpec) or isinstance(setup.inner, SgdSpec):
+    elif not isinstance(setup.recipe.model, GptSpec):
+        why = "stacked workers are GPTs"
+    if why or not isinstance(setup.recipe.model, GptSpec):
         raise ShoalError(
             "SH-RECIPE-03", f"{setup.preset} cannot run in lockstep: {why}", "use --engine simulated"
         )

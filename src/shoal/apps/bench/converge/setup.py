@@ -55,7 +55,7 @@ SMALL = Scale(
     workers=4,
     steps=300,
     rates={"sgd": {"lr": 0.5}, "adamw": {"lr": 3e-3}, "muon": {"lr": 0.02, "adamw_lr": 3e-3}},
-    outer_rates={"adam": 3e-3, "onebit-adam": 3e-3, "sign": 1e-3},
+    outer_rates={"adam": 3e-3, "onebit-adam": 3e-3, "sign": 3e-3},
 )
 LARGE = Scale(
     model={"kind": "gpt", "layers": 8, "width": 512, "heads": 8, "mlp": "gelu"},
@@ -64,7 +64,7 @@ LARGE = Scale(
     workers=8,
     steps=1200,
     rates={"sgd": {"lr": 0.1}, "adamw": {"lr": 1e-3}, "muon": {"lr": 0.02, "adamw_lr": 1e-3}},
-    outer_rates={"adam": 1e-3, "onebit-adam": 1e-3, "sign": 3e-4},
+    outer_rates={"adam": 1e-3, "onebit-adam": 1e-3, "sign": 1e-3},
 )
 PLAIN = "local-sgd"
 """A preset without an opinion on the inner optimiser."""
