@@ -29,6 +29,6 @@ def test_other_processes_with_other_threads(threads: str) -> None:
     assert json.loads(done.stdout) == GOLDEN
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu() -> None:
-    assert coding.hashes("cuda") == GOLDEN
+@pytest.mark.parametrize("device", ["cuda"] if torch.cuda.is_available() else ["cpu"])
+def test_on_the_best_device(device: str) -> None:
+    assert coding.hashes(device) == GOLDEN

@@ -9,7 +9,8 @@ from shoal.codec.feedback import encode_with_feedback
 
 SAME_EVERYWHERE = sorted(set(CODECS) - {"powersgd"})
 """Encoding to low rank takes matrix products, and says so."""
-on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+on_each = pytest.mark.parametrize("device", ["cpu", *(["cuda"] if torch.cuda.is_available() else [])])
+"""Where there is no GPU this compares the CPU with itself."""
 
 
 def values_of(numel: int) -> torch.Tensor:
@@ -24,16 +25,16 @@ def values_of(numel: int) -> torch.Tensor:
     return values.clamp_(-6e4, 6e4)
 
 
-@on_gpu
+@on_each
 @pytest.mark.parametrize("kind", SAME_EVERYWHERE)
 @pytest.mark.parametrize("numel", [1, 300, 5000, CHUNK + 1, 700_001])
-def test_a_gpu_encodes_to_the_same_bytes(kind: str, numel: int) -> None:
+def test_a_gpu_encodes_to_the_same_bytes(kind: str, numel: int, device: str) -> None:
     values, codec = values_of(numel), CODECS[kind]()
     payload = codec.encode(values, 3)
-    assert codec.encode(values.cuda(), 3) == payload
+    assert codec.encode(values.to(device), 3) == payload
     source = codec.open(memoryview(payload), numel)
     assert source is not None
-    out = torch.empty(numel, device="cuda")
+    out = torch.empty(numel, device=device)
     for start, stop in ranges(source, numel, out.device):
         source.decode(start, stop, 0.3333333432674408, out[start:stop])
     expected = torch.empty(numel)
@@ -42,12 +43,12 @@ def test_a_gpu_encodes_to_the_same_bytes(kind: str, numel: int) -> None:
     assert torch.equal(out.cpu().view(torch.int32), expected.view(torch.int32))
 
 
-@on_gpu
+@on_each
 @pytest.mark.parametrize("kind", SAME_EVERYWHERE)
-def test_feedback_on_a_gpu_leaves_the_same(kind: str) -> None:
+def test_feedback_on_a_gpu_leaves_the_same(kind: str, device: str) -> None:
     update, old = values_of(100_000), values_of(100_000) * 0.1
     payload, left = encode_with_feedback(CODECS[kind](), update, old, 1, 0.9)
-    on_device = encode_with_feedback(CODECS[kind](), update.cuda(), old.cuda(), 1, 0.9)
+    on_device = encode_with_feedback(CODECS[kind](), update.to(device), old.to(device), 1, 0.9)
     assert on_device[0] == payload and torch.equal(on_device[1].cpu(), left)
 
 
