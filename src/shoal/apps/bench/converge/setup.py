@@ -120,7 +120,7 @@ def make_setup(preset: str, question: Question) -> Setup:
     """Decide everything. Raises SH-RECIPE-02 or -03 for what cannot be trained, and what reading a corpus raises."""
     scale = question.scale
     workers, wanted = question.workers or scale.workers, question.steps or scale.steps
-    draft = _recipe(preset, question, wanted, {"rounds": 1})
+    draft = _recipe(preset, question, wanted, {"rounds": wanted})
     if isinstance(draft.inner, OwnInnerSpec):
         raise ShoalError("SH-RECIPE-03", "inner.kind own has no optimiser here", "use sgd, adamw or muon")
     corpus = read_corpus(draft.data)
