@@ -22,7 +22,8 @@ from shoal.apps.idle import IdleWatch
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.data.dataset import open_dataset
-from shoal.node.service import NodeOptions, NodeService, TrainerFactory
+from shoal.node.options import NodeOptions, TrainerFactory
+from shoal.node.service import NodeService
 from shoal.node.session import Invitation
 from shoal.runlog.entries import Genesis
 from shoal.strategy.recipe import Recipe

@@ -13,8 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
@@ -24,10 +23,12 @@ from shoal.base.host import Host
 from shoal.base.ids import BlobId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.node import events as ev
+from shoal.node.claiming import claim_of
 from shoal.node.keeping import Keeping
 from shoal.node.learner import Global, Learner, MadeUpdate, PrivateState
 from shoal.node.link import ControlLink
 from shoal.node.machine import NodeMachine
+from shoal.node.options import NodeOptions, TrainerFactory
 from shoal.node.progress import Unsettled
 from shoal.node.session import Invitation
 from shoal.node.supply import RETRY_S, Supply
@@ -43,8 +44,6 @@ from shoal.runlog.evidence import Evidence, encode_proof
 from shoal.runlog.statements import most_bytes
 from shoal.runlog.view import RunView, SavedState, Step, head_of
 from shoal.runlog.work import Planned
-from shoal.strategy.recipe import Recipe
-from shoal.training.trainer import Trainer
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     Attest,
@@ -60,29 +59,6 @@ STEP_JOB_S = 0.1
 MAX_BACKLOG = 4096
 FIRST_QUOTA_BYTES = 1 << 30
 """Room for others' blobs until the recipe says how much there is."""
-
-TrainerFactory = Callable[[Recipe, Genesis, Callable[[BlobId], bytes]], Trainer]
-
-
-async def always(recipe: Recipe, genesis: Genesis) -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeOptions:
-    """How this volunteer wants its node to behave."""
-
-    step_seconds: float = 0.0
-    """What simulation charges for one step at device speed 1."""
-    give_up_s: float = 30.0
-    """How long the first connection may take before the node says that it cannot be had."""
-    agree: Callable[[Recipe, Genesis], Awaitable[bool]] = always
-    """Asked once what will run is known, before anything is fetched for it; False to leave instead."""
-    may_train: Callable[[], str] = lambda: ""
-    """Asked between jobs: "" to train, or why not now (someone is using the machine, say)."""
-    traffic: Callable[[], tuple[int, int]] = lambda: (0, 0)
-    """Bytes sent and received so far, for the heartbeat."""
-    device: str = "cpu"
 
 
 class NodeService:
@@ -326,26 +302,7 @@ class NodeService:
         return outgoing
 
     def _claim(self, planned: Planned, made: MadeUpdate, private: PrivateState, blob: BlobId) -> Claim:
-        progress = made.progress
-        return Claim(
-            run=self.invitation.run,
-            node=self.identity.node,
-            sequence=self.machine.next_sequence,
-            round=planned.round,
-            plan=planned.position,
-            head=self.machine.view.head,
-            base=planned.base,
-            merges=tuple(progress.merges),
-            steps=progress.steps,
-            samples=progress.samples,
-            tokens=progress.tokens,
-            data=tuple(progress.data or ()),
-            local_before=private.before,
-            local_after=private.after,
-            blob=blob,
-            size_bytes=len(made.blob),
-            loss=progress.loss_sum / max(1, progress.steps),
-        )
+        return claim_of(self.machine, planned, made, private, blob)
 
     async def _publish(self, work: ev.Publish) -> None:
         claim = work.outgoing.claim

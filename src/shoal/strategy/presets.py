@@ -9,25 +9,27 @@ from __future__ import annotations
 
 from typing import Any
 
-_MEAN = {"kind": "mean"}
-_ALL = {"kind": "all-or-deadline"}
-_REPLACE = {"kind": "replace"}
+_COMMON: dict[str, Any] = {
+    "seal": {"kind": "all-or-deadline"},
+    "aggregate": {"kind": "mean"},
+    "outer": {"kind": "sgd", "lr": 1.0},
+    "merge": {"kind": "replace"},
+}
+"""Everybody waits for everybody, and the mean of their models is where all go on from: what a row does not name."""
 _GRADIENT = {"kind": "sgd", "lr": 1.0}
 """An inner step that is the gradient itself."""
 DEFAULT = "auto"
 NOT_PIECES = ("inner", "few", "rounds")
 
-PRESETS: dict[str, dict[str, Any]] = {
+_ROWS: dict[str, dict[str, Any]] = {
     # The default: Muon inside with little momentum of its own, since one node's is noisy; the momentum is outside,
     # where it is everybody's. An eighth of the values as signs, often, beats two bits of each, rarely; but what is
     # left out comes later, so that a run of few rounds sends two bits of each, often: docs/communication.md.
     "auto": {
         "schedule": {"steps": 10, "hide": 0.25},
         "codec": {"kind": "ternary", "density": 0.13, "error_feedback": True},
-        "seal": _ALL,
         "aggregate": {"kind": "clipped-mean"},
         "outer": {"kind": "nesterov", "lr": 0.9, "momentum": 0.7},
-        "merge": _REPLACE,
         "inner": {"kind": "muon", "momentum": 0.8},
         "few": {"rounds": 100, "codec": {"kind": "two-bit", "error_feedback": True}},
     },
@@ -35,35 +37,22 @@ PRESETS: dict[str, dict[str, Any]] = {
     "ddp": {
         "schedule": {"steps": 1},
         "codec": {"kind": "none"},
-        "seal": _ALL,
-        "aggregate": _MEAN,
-        "outer": {"kind": "sgd", "lr": 1.0},
-        "merge": _REPLACE,
     },
     # Average the models every H steps.
     "local-sgd": {
         "schedule": {"steps": 30},
         "codec": {"kind": "int8"},
-        "seal": _ALL,
-        "aggregate": _MEAN,
-        "outer": {"kind": "sgd", "lr": 1.0},
-        "merge": _REPLACE,
     },
     # Nesterov momentum on the averaged progress; pays off when hundreds of rounds are planned.
     "diloco": {
         "schedule": {"steps": 30},
         "codec": {"kind": "int8"},
-        "seal": _ALL,
-        "aggregate": _MEAN,
         "outer": {"kind": "nesterov", "lr": 0.7, "momentum": 0.9},
-        "merge": _REPLACE,
     },
     # One fragment at a time, each every 30 steps, while training goes on: a third of the bytes at once, hidden.
     "streaming-diloco": {
         "schedule": {"steps": 10, "fragments": 3, "order": "rotate", "overlap": 2},
         "codec": {"kind": "int4", "error_feedback": True},
-        "seal": _ALL,
-        "aggregate": _MEAN,
         "outer": {"kind": "nesterov", "lr": 0.7, "momentum": 0.9},
         "merge": {"kind": "add-delta"},
     },
@@ -72,7 +61,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "schedule": {"steps": 30, "overlap": 10},
         "codec": {"kind": "int8"},
         "seal": {"kind": "quorum", "quorum": 0.5, "grace_s": 5.0, "deadline_s": 120.0, "staleness": 1},
-        "aggregate": _MEAN,
         "outer": {"kind": "nesterov", "lr": 0.4, "momentum": 0.9},
         "merge": {"kind": "add-delta"},
         "weights": {"kind": "tokens-squared-per-step", "discount": 0.5},
@@ -82,7 +70,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "schedule": {"steps": 30, "overlap": 10},
         "codec": {"kind": "int8"},
         "seal": {"kind": "arrivals", "min_interval_s": 2.0, "adaptive": True, "attest_every": 8},
-        "aggregate": _MEAN,
         "outer": {"kind": "delayed-nesterov", "lr": 0.7, "momentum": 0.9, "period": 8},
         "merge": {"kind": "add-delta"},
         "weights": {"kind": "samples", "discount": 0.5},
@@ -92,29 +79,19 @@ PRESETS: dict[str, dict[str, Any]] = {
     "easgd": {
         "schedule": {"steps": 10},
         "codec": {"kind": "int8", "error_feedback": True},
-        "seal": _ALL,
-        "aggregate": _MEAN,
-        "outer": {"kind": "sgd", "lr": 1.0},
         "merge": {"kind": "elastic", "alpha": 0.5},
     },
     # A few values of every chunk at two bits, the rest later: for the thinnest links, given rounds enough.
     "sparseloco": {
         "schedule": {"steps": 15},
         "codec": {"kind": "chunked-top-k", "error_feedback": True, "feedback_decay": 0.95},
-        "seal": _ALL,
-        "aggregate": _MEAN,
-        "outer": {"kind": "sgd", "lr": 1.0},
-        "merge": _REPLACE,
     },
     # Synchronous Adam, exactly: nodes send gradients, and everybody takes Adam's step. Like the two below it, it wants
     # `outer.lr` set as one would set Adam's.
     "ddp-adam": {
         "schedule": {"steps": 1},
         "codec": {"kind": "none"},
-        "seal": _ALL,
-        "aggregate": _MEAN,
         "outer": {"kind": "adam", "lr": 1e-3, "warmup_rounds": 50, "decay": "cosine"},
-        "merge": _REPLACE,
         "inner": _GRADIENT,
     },
     # Adam whose variance is learnt in a warm-up sent whole, and then kept; from there on signs of the momentum are
@@ -123,8 +100,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "onebit-adam": {
         "schedule": {"steps": 1},
         "codec": {"kind": "one-bit", "chunk": 256, "error_feedback": True, "warmup_rounds": 200},
-        "seal": _ALL,
-        "aggregate": _MEAN,
         "outer": {
             "kind": "onebit-adam",
             "lr": 1e-3,
@@ -133,7 +108,6 @@ PRESETS: dict[str, dict[str, Any]] = {
             "decay": "cosine",
         },
         "digest": {"kind": "two-bit", "chunk": 256},
-        "merge": _REPLACE,
         "inner": _GRADIENT,
     },
     # DeMo: each node keeps a momentum of its own, sends its largest cosines and forgets what it sent; everybody
@@ -141,22 +115,17 @@ PRESETS: dict[str, dict[str, Any]] = {
     "demo": {
         "schedule": {"steps": 1},
         "codec": {"kind": "dct", "error_feedback": True, "feedback_decay": 0.999},
-        "seal": _ALL,
-        "aggregate": _MEAN,
         "outer": {"kind": "sign", "lr": 1e-3, "warmup_rounds": 50, "decay": "cosine"},
-        "merge": _REPLACE,
         "inner": _GRADIENT,
     },
     # For `inner: {kind: muon}`, whose updates are so even that two bits each lose next to nothing.
     "muloco": {
         "schedule": {"steps": 30},
         "codec": {"kind": "two-bit", "error_feedback": True},
-        "seal": _ALL,
-        "aggregate": _MEAN,
-        "outer": {"kind": "sgd", "lr": 1.0},
-        "merge": _REPLACE,
     },
 }
+
+PRESETS: dict[str, dict[str, Any]] = {name: {**_COMMON, **row} for name, row in _ROWS.items()}
 
 
 def expand(section: dict[str, Any], rounds: object = None) -> dict[str, Any]:

@@ -47,10 +47,6 @@ class Trainer(Protocol):
 
     @property
     def layout(self) -> Layout: ...
-    @property
-    def batch_size(self) -> int:
-        """Samples the recipe wants in a step."""
-
     def params(self) -> torch.Tensor:
         """The live parameters: one flat float32 vector on the trainer's device, changed in place."""
 

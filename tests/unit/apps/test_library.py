@@ -116,7 +116,7 @@ def test_a_wrong_recipe_is_refused_at_once(tmp_path: Path) -> None:
 def test_parameters_become_views_and_the_optimiser_still_moves_them() -> None:
     model = _model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    trainer = LoopTrainer(model, optimizer, lambda: 0.0, Handover(), batch_size=4, fragments=1)
+    trainer = LoopTrainer(model, optimizer, lambda: 0.0, Handover(), fragments=1)
     before = trainer.params().clone()
     _step(model, optimizer)
     assert not torch.equal(trainer.params(), before)

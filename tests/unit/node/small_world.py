@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from runlog.small_log import BATCH, RUN, small_recipe
 
 from shoal.coordinator.service import CoordinatorService
-from shoal.node.service import NodeOptions, NodeService
+from shoal.node.options import NodeOptions
+from shoal.node.service import NodeService
 from shoal.node.session import Invitation
 from shoal.runlog.chain import read_link
 from shoal.runlog.entries import Body

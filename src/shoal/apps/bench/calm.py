@@ -24,7 +24,8 @@ from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, token_hash
 from shoal.coordinator.events import StopAsked
 from shoal.coordinator.service import CoordinatorService
 from shoal.data.manifest import Manifest, Shard
-from shoal.node.service import NodeOptions, NodeService
+from shoal.node.options import NodeOptions
+from shoal.node.service import NodeService
 from shoal.node.session import Invitation
 from shoal.replica.blobs import BlobStore
 from shoal.replica.fold import ARITHMETIC

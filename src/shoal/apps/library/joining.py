@@ -153,7 +153,6 @@ class Joined:
             self._optimizer,
             self._evaluate,
             self._handover,
-            batch_size=recipe.inner.batch_size,
             fragments=recipe.strategy.schedule.fragments,
         )
         if trainer.layout != genesis.layout:

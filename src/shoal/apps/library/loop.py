@@ -82,7 +82,6 @@ class LoopTrainer:
         evaluate: Callable[[], float],
         handover: Handover,
         *,
-        batch_size: int,
         fragments: int,
     ) -> None:
         _check(model)
@@ -90,17 +89,12 @@ class LoopTrainer:
         self._optimizer = optimizer
         self._evaluate = evaluate
         self._handover = handover
-        self._batch_size = batch_size
         self._flat = flatten(model, next(model.parameters()).device, fragments)
         optimizer.zero_grad(set_to_none=True)
 
     @property
     def layout(self) -> Layout:
         return self._flat.layout
-
-    @property
-    def batch_size(self) -> int:
-        return self._batch_size
 
     def params(self) -> torch.Tensor:
         return self._flat.params

@@ -19,7 +19,8 @@ from shoal.base.ids import RunId
 from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
 from shoal.coordinator.events import Event, RewindAsked, StopAsked
 from shoal.coordinator.service import CoordinatorService
-from shoal.node.service import NodeOptions, NodeService
+from shoal.node.options import NodeOptions
+from shoal.node.service import NodeService
 from shoal.node.session import Invitation
 from shoal.runlog.files import FileLogStore
 from shoal.worlds.simulated.demands import Demands, Place

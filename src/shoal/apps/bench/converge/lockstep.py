@@ -91,10 +91,6 @@ class _Worker:
     def layout(self) -> Layout:
         return self.fleet.layout
 
-    @property
-    def batch_size(self) -> int:
-        raise NotImplementedError
-
     def params(self) -> torch.Tensor:
         return self.fleet.params[self.number]
 
