@@ -28,9 +28,9 @@ def compare(presets: Sequence[str], question: Question, engine: str, say: Say) -
     names = chosen(presets)
     setups = [make_setup(name, question) for name in names]
     train, twins, rows = find_engine(engine), Twins(), []
-    torch.set_num_threads(
-        1
-    )  # A small model gains nothing from more, and its last digits would depend on them.
+    if not question.device.startswith("cuda"):
+        # A small model gains nothing from more, and its last digits would depend on them.
+        torch.set_num_threads(1)
     for setup in setups:
         began = time.monotonic()
         sync_loss = twins.loss(setup, say)

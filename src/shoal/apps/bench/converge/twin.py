@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 import torch
 
+from shoal.apps.bench.converge.fleet import StackedFleet
 from shoal.apps.bench.converge.setup import Inner, Say, Setup
-from shoal.data.assignment import sample_indices
+from shoal.data.assignment import Indices, sample_indices
+from shoal.training.spec import GptSpec
 from shoal.training.trainer import TorchTrainer
 
 SAY_EVERY_S = 5.0
@@ -57,14 +60,33 @@ class Twins:
 
 def train_twin(setup: Setup, say: Say) -> float:
     """Train it; its validation loss. Raises SH-TRAIN-01 if it diverges."""
-    inner = setup.twin_inner
-    trainer, told = make_trainer(setup, inner=inner), time.monotonic()
+    inner, told = setup.twin_inner, time.monotonic()
+    step_of, evaluate = _learner(setup, inner)
     each, items = setup.workers * inner.batch_size, setup.corpus.manifest.train_items
     for step in range(setup.steps):
-        result = trainer.step(sample_indices(setup.seed, step * each, each, items), step)
+        loss = step_of(sample_indices(setup.seed, step * each, each, items), step)
         if time.monotonic() - told > SAY_EVERY_S:
             told = time.monotonic()
-            say(f"synchronous {inner.kind}: step {step + 1} of {setup.steps}, loss {result.loss:.3f}")
-    loss = trainer.evaluate(setup.recipe.evaluation.batches)
-    say(f"synchronous {inner.kind}: validation loss {loss:.4f}")
-    return loss if math.isfinite(loss) else math.inf
+            say(f"synchronous {inner.kind}: step {step + 1} of {setup.steps}, loss {float(loss):.3f}")
+    validation = evaluate()
+    say(f"synchronous {inner.kind}: validation loss {validation:.4f}")
+    return validation if math.isfinite(validation) else math.inf
+
+
+Step = Callable[[Indices, int], torch.Tensor | float]
+
+
+def _learner(setup: Setup, inner: Inner) -> tuple[Step, Callable[[], float]]:
+    """How to take a step on samples, and how to validate. On a GPU a GPT is a fleet of one, which is compiled and does
+    not wait for its losses."""
+    corpus, model, batches = setup.corpus, setup.recipe.model, setup.recipe.evaluation.batches
+    if setup.device.type == "cuda" and isinstance(model, GptSpec):
+        fleet = StackedFleet(
+            model, inner, corpus.manifest, corpus.dataset, setup.seed, setup.device, workers=1
+        )
+        return (
+            lambda indices, step: fleet.step([indices], step)[0],
+            lambda: fleet.evaluate(fleet.params[0], batches, inner.batch_size),
+        )
+    trainer = make_trainer(setup, inner=inner)
+    return lambda indices, step: trainer.step(indices, step).loss, lambda: trainer.evaluate(batches)
