@@ -10,6 +10,7 @@ from __future__ import annotations
 import torch
 
 from shoal.codec.base import Codec, Source, decode_whole, ranges
+from shoal.codec.fused import try_fused
 
 
 def decode_all(codec: Codec, payload: bytes, numel: int) -> torch.Tensor:
@@ -21,6 +22,9 @@ def encode_with_feedback(
     codec: Codec, update: torch.Tensor, residual: torch.Tensor | None, seed: int = 0, decay: float = 1.0
 ) -> tuple[bytes, torch.Tensor]:
     """Encode `update + residual`, both flat; the bytes, and `decay` times what they leave out."""
+    fused = try_fused(codec, update, residual, decay)
+    if fused is not None and fused[1] is not None:
+        return fused[0], fused[1]
     wanted = update.clone() if residual is None else update + residual
     payload = codec.encode(wanted, seed)
     source, scratch = _own(codec, payload, wanted.numel()), wanted.new_empty(0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import torch
 
 from shoal.codec.base import (
-    DenseSource,
     all_finite,
     check_block,
     check_encodable,
@@ -20,16 +19,15 @@ from shoal.codec.base import (
     tensor_view,
     too_large,
 )
+from shoal.codec.fused import Started, try_fused
+from shoal.codec.packed import PackedSource
 
 
-class _Blocks(DenseSource):
-    def __init__(self, scales: torch.Tensor, codes: torch.Tensor, block: int) -> None:
-        self._scales, self._codes, self._block = scales, codes, block
-
-    def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
-        scales = self._scales[start // self._block : -(-stop // self._block)].to(out.device) * factor
-        out.copy_(self._codes[start:stop])
-        scale_blocks(out, scales, self._block)
+class _Blocks(PackedSource):
+    def unpack(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
+        scales = self.books[start // self.block : -(-stop // self.block)].to(out.device) * factor
+        out.copy_(self.packed[start:stop].view(torch.int8))
+        scale_blocks(out, scales, self.block)
 
 
 class Int8Codec:
@@ -42,6 +40,9 @@ class Int8Codec:
         return -(-numel // self._block) * 4 + numel
 
     def encode(self, values: torch.Tensor, seed: int = 0) -> bytes:
+        fused = try_fused(self, values, None, None)
+        if fused is not None:
+            return fused[0]
         flat = check_encodable(values)
         # A tensor, not a number: devices multiply by a number's reciprocal, which rounds twice.
         steps = flat.new_tensor(127.0)
@@ -55,15 +56,30 @@ class Int8Codec:
             every_scale.append(scales)
             every_code.append(codes.view(-1)[: part.numel()])
         scales = torch.cat(every_scale)
-        if not all_finite(scales * 128):  # what `open` refuses must not be published
+        if not _openable(scales):  # what `open` refuses must not be published
             raise too_large("int8 blocks")
         return join_bytes(scales, *every_code)
+
+    def start_fused(
+        self, update: torch.Tensor, residual: torch.Tensor | None, decay: float | None
+    ) -> Started | None:
+        from shoal.codec.kernels.launching import Feed, dense
+
+        return dense(Feed(update, residual, decay), 8, self._block)
+
+    def finish_fused(self, arrived: torch.Tensor, numel: int) -> bytes | None:
+        scales = arrived[: len(arrived) - numel].view(torch.float32)
+        return join_bytes(arrived) if _openable(scales) else None
 
     def open(self, payload: memoryview, numel: int) -> _Blocks | None:
         if len(payload) != self.size_bytes(numel):
             return None
         scales = tensor_view(payload[: len(payload) - numel], torch.float32)
-        # 128 x the scale must be finite too, or a block could decode to infinity.
-        if not all_finite(scales * 128):
+        if not _openable(scales):
             return None
-        return _Blocks(scales, tensor_view(payload[len(payload) - numel :], torch.int8), self._block)
+        return _Blocks(scales, tensor_view(payload[len(payload) - numel :], torch.uint8), 8, self._block)
+
+
+def _openable(scales: torch.Tensor) -> bool:
+    """128 x the scale must be finite too, or a block could decode to infinity."""
+    return all_finite(scales * 128)

@@ -10,6 +10,7 @@ large ones overflow.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -119,10 +120,12 @@ class Codebooks:
                 upper = magnitudes > means.mean(axis=1)[chunks]
                 means = _means(magnitudes, 2 * chunks + upper, 2 * count).reshape(count, 2)
             planes.insert(0, upper)
-        books = _to_bf16(means.astype(np.float32))
-        return b"".join(
-            [books.tobytes(), *(np.packbits(plane, bitorder="little").tobytes() for plane in planes)]
-        )
+        return self.join(_to_bf16(means.astype(np.float32)), planes)
+
+    def join(self, books: npt.NDArray[np.uint16], planes: Sequence[npt.NDArray[np.bool_]]) -> bytes:
+        """The bytes of codebooks, one after the other, and of the codes' bits, the lowest first."""
+        packed = (np.packbits(plane, bitorder="little").tobytes() for plane in planes)
+        return b"".join([books.astype("<u2").tobytes(), *packed])
 
     def size_bytes(self, kept: int, count: int) -> int:
         return 2 * count * self.steps + -(-kept // 8) * self.steps

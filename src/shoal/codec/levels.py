@@ -17,7 +17,6 @@ import torch
 
 from shoal.codec.base import (
     CHUNK,
-    DenseSource,
     Source,
     all_finite,
     check_block,
@@ -30,6 +29,8 @@ from shoal.codec.base import (
     tensor_view,
     too_large,
 )
+from shoal.codec.fused import Started, try_fused
+from shoal.codec.packed import PackedSource
 
 Quantise = Callable[[torch.Tensor, torch.Tensor], tuple[torch.Tensor, torch.Tensor]]
 """(rows of values, how many of each row count) -> (a codebook a row, codes a row in uint8). Rows end in zeros."""
@@ -45,10 +46,10 @@ class Grid:
     """For each number of the codebook, how often it is in the level of each code."""
     quantise: Quantise
 
-    def bound(self, books: torch.Tensor) -> torch.Tensor:
-        """What no level's magnitude exceeds, by codebook."""
+    def is_openable(self, books: torch.Tensor) -> bool:
+        """Whether no level of any codebook is infinite."""
         most = [float(max(abs(unit) for unit in units)) for units in self.units]
-        return (books.abs() * books.new_tensor(most)).amax(dim=1)
+        return all_finite(books) and all_finite(books.abs() * books.new_tensor(most))
 
 
 # --- from values to codes ----------------------------------------------------------------------------------
@@ -128,34 +129,34 @@ def _codes_of_bytes(bits: int) -> torch.Tensor:
 # --- from codes to values ----------------------------------------------------------------------------------
 
 
-class _Scaled(DenseSource):
+class _Scaled(PackedSource):
     """Codebooks of one number. `table` holds, for every byte, the units of its codes side by side in one word."""
 
     def __init__(self, codec: LevelCodec, books: torch.Tensor, packed: torch.Tensor) -> None:
-        self._bits, self._chunk = codec.grid.bits, codec.chunk
-        self._table, self._scales, self._packed = codec.table, books[:, 0], packed
+        super().__init__(books, packed, codec.grid.bits, codec.chunk)
+        self._table, self._scales = codec.table, books[:, 0]
 
-    def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
-        scales = self._scales[start // self._chunk : -(-stop // self._chunk)].to(out.device) * factor
-        codes = self._packed[start * self._bits // 8 : -(-stop * self._bits // 8)]
+    def unpack(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
+        scales = self._scales[start // self.block : -(-stop // self.block)].to(out.device) * factor
+        codes = self.packed[start * self.bits // 8 : -(-stop * self.bits // 8)]
         words = self._table.to(out.device).index_select(0, codes.to(out.device, torch.int32))
         out.copy_(words.view(torch.int8)[: stop - start])
-        scale_blocks(out, scales, self._chunk)
+        scale_blocks(out, scales, self.block)
 
 
-class _Tabled(DenseSource):
+class _Tabled(PackedSource):
     """Codebooks of several numbers. `table` holds, for every byte, its codes, to be replaced by a chunk's levels."""
 
     def __init__(self, codec: LevelCodec, books: torch.Tensor, packed: torch.Tensor) -> None:
-        self._bits, self._chunk = codec.grid.bits, codec.chunk
-        self._table, self._offsets, self._packed = codec.table, codec.offsets, packed
+        super().__init__(books, packed, codec.grid.bits, codec.chunk)
+        self._table, self._offsets = codec.table, codec.offsets
         units = torch.tensor(codec.grid.units, dtype=torch.float32)
         self._levels = (books[:, :, None] * units).sum(dim=1)  # all but one are zero
 
-    def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
+    def unpack(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
         out.copy_(self._values(start, stop, factor, out.device))
 
-    def accumulate(
+    def unpack_onto(
         self, start: int, stop: int, factor: float, out: torch.Tensor, scratch: torch.Tensor
     ) -> None:
         out.add_(self._values(start, stop, factor, out.device))
@@ -164,13 +165,13 @@ class _Tabled(DenseSource):
         """For each of so many bytes, how many entries lie before its chunk's table."""
         if count <= len(self._offsets):
             return self._offsets[:count].to(device)
-        in_chunk = self._chunk * self._bits // 8
+        in_chunk = self.block * self.bits // 8
         return torch.arange(count, dtype=torch.int32, device=device) // in_chunk * 256
 
     def _values(self, start: int, stop: int, factor: float, device: torch.device) -> torch.Tensor:
-        levels = self._levels[start // self._chunk : -(-stop // self._chunk)].to(device) * factor
-        table = levels.index_select(1, self._table.to(device)).view(-1, 8 // self._bits)
-        codes = self._packed[start * self._bits // 8 : -(-stop * self._bits // 8)].to(device)
+        levels = self._levels[start // self.block : -(-stop // self.block)].to(device) * factor
+        table = levels.index_select(1, self._table.to(device)).view(-1, 8 // self.bits)
+        codes = self.packed[start * self.bits // 8 : -(-stop * self.bits // 8)].to(device)
         # Four floats are moved as one complex number of doubles, which is only copied.
         words = torch.view_as_complex(table.view(torch.float64))
         found = words.index_select(0, codes + self._tables_before(len(codes), device))
@@ -198,6 +199,9 @@ class LevelCodec:
         return -(-numel // self.chunk) * 4 * len(self.grid.units)
 
     def encode(self, values: torch.Tensor, seed: int = 0) -> bytes:
+        fused = try_fused(self, values, None, None)
+        if fused is not None:
+            return fused[0]
         flat, chunk, grid = check_encodable(values), self.chunk, self.grid
         every_book, every_code = [], []
         for part in slabs(flat):
@@ -209,16 +213,28 @@ class LevelCodec:
             every_book.append(books)
             every_code.append(_pack(codes, grid.bits).view(-1)[: -(-part.numel() * grid.bits // 8)])
         books = torch.cat(every_book)
-        if not all_finite(books) or not all_finite(grid.bound(books)):
+        if not grid.is_openable(books):
             raise too_large(grid.name)
         return join_bytes(books, *every_code)
+
+    def start_fused(
+        self, update: torch.Tensor, residual: torch.Tensor | None, decay: float | None
+    ) -> Started | None:
+        from shoal.codec.kernels.launching import Feed, dense
+
+        return dense(Feed(update, residual, decay), self.grid.bits, self.chunk)
+
+    def finish_fused(self, arrived: torch.Tensor, numel: int) -> bytes | None:
+        books = arrived[: self._book_bytes(numel)].view(torch.float32)
+        openable = self.grid.is_openable(books.view(-1, len(self.grid.units)))
+        return join_bytes(arrived) if openable else None
 
     def open(self, payload: memoryview, numel: int) -> Source | None:
         if len(payload) != self.size_bytes(numel):
             return None
         book_bytes = self._book_bytes(numel)
         books = tensor_view(payload[:book_bytes], torch.float32).view(-1, len(self.grid.units))
-        if not all_finite(books) or not all_finite(self.grid.bound(books)):
+        if not self.grid.is_openable(books):
             return None
         used = numel * self.grid.bits % 8
         if used and payload[-1] >> used:

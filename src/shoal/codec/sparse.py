@@ -16,14 +16,17 @@ import numpy as np
 import torch
 
 from shoal.codec.base import check_encodable
+from shoal.codec.fused import Started, try_fused
 from shoal.codec.gaps import Positions, pack_positions, unpack_positions
-from shoal.codec.kept import CODINGS
+from shoal.codec.kept import CODINGS, Codebooks
 from shoal.codec.scattered import ScatteredSource, check_density
 from shoal.codec.selection import Floats, largest
 
 SHARES = ("chunk", "fragment")
 _HEADER = struct.Struct("<QQ")
 _LEAST_CHUNK = 16
+_LONGEST_FUSED = 16384
+"""The kernel notes a place in 14 bits."""
 _ONE_CHUNK = 62
 """A shift that leaves nothing of any position: all lie in chunk 0."""
 
@@ -47,11 +50,42 @@ class SparseCodec:
         self._shift = chunk.bit_length() - 1 if chunk else _ONE_CHUNK
 
     def encode(self, values: torch.Tensor, seed: int = 0) -> bytes:
+        fused = try_fused(self, values, None, None)
+        if fused is not None:
+            return fused[0]
         flat = check_encodable(values)
         numel = flat.numel()
         positions, kept = self._select(flat)
         coded = self._coding.encode(kept, positions >> self._shift, self._chunks(numel))
         return _HEADER.pack(numel, len(kept)) + coded + pack_positions(positions, numel)
+
+    def start_fused(
+        self, update: torch.Tensor, residual: torch.Tensor | None, decay: float | None
+    ) -> Started | None:
+        """Where each chunk chooses for itself, and has a codebook."""
+        if not 0 < self._rows <= _LONGEST_FUSED or not isinstance(self._coding, Codebooks):
+            return None
+        from shoal.codec.kernels.launching import Feed
+        from shoal.codec.kernels.launching import largest as choose
+
+        keep, last_keep = self._keep(self._rows), self._keep(update.numel() % self._rows)
+        return choose(Feed(update, residual, decay), self._rows, keep, last_keep, self._coding.steps)
+
+    def finish_fused(self, arrived: torch.Tensor, numel: int) -> bytes | None:
+        from shoal.codec.kernels.launching import chosen_bytes
+
+        assert isinstance(self._coding, Codebooks)
+        rows, keep, steps = self._chunks(numel), self._keep(self._rows), self._coding.steps
+        parts = [part.numpy() for part in torch.split(arrived, chosen_bytes(rows, keep, steps))]
+        counts, books, notes = parts[0].view(np.int32), parts[1].view(np.uint16), parts[2].view(np.uint16)
+        if (counts < 0).any():
+            return None
+        if (counts < keep).any():
+            notes = notes.reshape(rows, keep)[np.arange(keep) < counts[:, None]]
+        positions = np.repeat(np.arange(rows) * self._rows, counts) + (notes >> 2)
+        planes = [(notes & place).astype(np.bool_) for place in (1, 2)[2 - steps :]]
+        coded = self._coding.join(books, planes)
+        return _HEADER.pack(numel, len(notes)) + coded + pack_positions(positions, numel)
 
     def open(self, payload: memoryview, numel: int) -> ScatteredSource | None:
         if len(payload) < _HEADER.size:

@@ -3,6 +3,7 @@ import torch
 
 from shoal.base.errors import ShoalError
 from shoal.codec import CODECS
+from shoal.codec.base import all_finite
 from shoal.codec.feedback import decode_all
 
 NONE, FP16 = CODECS["none"](), CODECS["fp16"]()
@@ -26,6 +27,14 @@ def test_fp16_halves_and_rounds() -> None:
 def test_what_is_not_finite_is_not_encoded(kind: str, bad: float) -> None:
     with pytest.raises(ShoalError, match="SH-CODEC-01"):
         CODECS[kind]().encode(torch.tensor([1.0, bad]))
+
+
+def test_the_largest_of_both_signs_are_finite_and_infinities_of_both_signs_are_not() -> None:
+    for dtype in (torch.float32, torch.float16):
+        largest, inf = torch.finfo(dtype).max, float("inf")
+        assert all_finite(torch.tensor([largest, -largest], dtype=dtype))
+        assert not all_finite(torch.tensor([inf, 0.0, -inf], dtype=dtype))
+        assert not all_finite(torch.tensor([0.0, float("nan"), inf], dtype=dtype))
 
 
 @pytest.mark.parametrize("kind", sorted(CODECS))

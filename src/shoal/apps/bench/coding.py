@@ -1,8 +1,9 @@
 """The codecs' speed and size, against copying the same float32 values in the same run.
 
 In flow a number of parameters and a device; out flow, for every registered codec, bits a parameter and gigabytes of
-float32 a second, encoded and decoded. Invariant: best of a few, copy and codec in turn, into memory that was
-touched before; decoding includes opening, in the ranges in which the fold asks for them.
+float32 a second, encoded to bytes in the CPU's memory and decoded; and on a device with kernels the passes that they
+make there, alone. Invariant: best of a few, copy and codec in turn, into memory that was touched before; decoding
+includes opening, in the ranges in which the fold asks for them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,19 @@ from shoal.apps.bench import quantisers
 from shoal.codec import CODECS, Codec
 from shoal.codec.base import ranges
 from shoal.codec.feedback import encode_with_feedback
+from shoal.codec.fused import FusedCodec
+from shoal.codec.kernels import usable
+from shoal.codec.packed import PackedSource, WeightedSum
 from shoal.training.device import pick_device
 
 REPEATS = 3
-WITH_FEEDBACK = ("two-bit", "ternary")
+ENOUGH_S = 2.0
+"""What takes as long is not repeated."""
+LAUNCHES = 10
+"""Passes on a device are timed by so many in a row."""
+UPDATES = 8
+"""So many updates are added up in one pass."""
+WITH_FEEDBACK = ("int8", "two-bit", "chunked-top-k", "ternary")
 Say = Callable[[str], None]
 Row = dict[str, float]
 
@@ -33,12 +43,12 @@ def measure(params: int, device: str, threads: int, say: Say) -> dict[str, Any]:
     for name in [*CODECS, *(f"{kind}+feedback" for kind in WITH_FEEDBACK)]:
         kind, _, feedback = name.partition("+")
         codecs[name] = _codec(stopwatch, CODECS[kind](), bool(feedback))
-        say(f"{name:20} " + ", ".join(f"{key} {value:g}" for key, value in codecs[name].items()))
+        say(f"{name:22} " + ", ".join(f"{key} {value:g}" for key, value in codecs[name].items()))
     others: dict[str, Any] = {}
     for name, find in quantisers.OTHERS.items():
         quantiser = find()
         others[name] = _other(stopwatch, quantiser) if quantiser else "not installed"
-        say(f"{name:20} {others[name]}")
+        say(f"{name:22} {others[name]}")
     for row in [*codecs.values(), *(other for other in others.values() if other != "not installed")]:
         stopwatch.compare(row)
     return {
@@ -48,6 +58,7 @@ def measure(params: int, device: str, threads: int, say: Say) -> dict[str, Any]:
         "copy_gb_s": round(stopwatch.copy_gb_s(), 3),
         "codecs": codecs,
         "others": others,
+        "kernels": kernels(stopwatch, say),
     }
 
 
@@ -64,9 +75,14 @@ class Stopwatch:
     def best_s(self, job: Callable[[], object]) -> float:
         best = float("inf")
         for _ in range(REPEATS):
-            self._copy_s = min(self._copy_s, self._timed(lambda: self.out.copy_(self.values)))
+            self._copy_s = min(self._copy_s, self._timed(self.copy))
             best = min(best, self._timed(job))
+            if best > ENOUGH_S:
+                break
         return best
+
+    def copy(self) -> None:
+        self.out.copy_(self.values)
 
     def copy_gb_s(self) -> float:
         return self.gb_s(self._copy_s)
@@ -87,6 +103,20 @@ class Stopwatch:
         for way in ("encode", "decode"):
             row[f"{way}_ratio"] = round(row[f"{way}_gb_s"] / self.copy_gb_s(), 4)
 
+    def pass_s(self, launch: Callable[[], object]) -> float:
+        """One pass on a GPU, by its own clock: the best of several rows of them."""
+        launch()
+        best = float("inf")
+        for _ in range(REPEATS):
+            begin, end = _event(), _event()
+            begin.record()
+            for _ in range(LAUNCHES):
+                launch()
+            end.record()
+            end.synchronize()
+            best = min(best, begin.elapsed_time(end) / 1000 / LAUNCHES)
+        return best
+
     def _timed(self, job: Callable[[], object]) -> float:
         self._wait()
         began = time.perf_counter()
@@ -97,6 +127,10 @@ class Stopwatch:
     def _wait(self) -> None:
         if self.values.device.type == "cuda":
             torch.cuda.synchronize()
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
 
 
 def _codec(stopwatch: Stopwatch, codec: Codec, feedback: bool) -> Row:
@@ -128,15 +162,63 @@ def _other(stopwatch: Stopwatch, quantiser: quantisers.Quantiser) -> Row:
     )
 
 
+# --- passes on a device ------------------------------------------------------------------------------------
+
+
+def kernels(stopwatch: Stopwatch, say: Say) -> dict[str, Row] | str:
+    """By codec, what its kernels do on the device, without what goes to the CPU and what is done there. `ratio` is
+    values a second against a copy's; `moved` is bytes read and written a second against a copy's."""
+    if not usable(stopwatch.values.device):
+        return "none for this device"
+    copy_s = stopwatch.pass_s(stopwatch.copy)
+    rows: dict[str, Row] = {"copy": {"encode_gb_s": round(stopwatch.gb_s(copy_s), 1)}}
+    for kind in CODECS:
+        codec = CODECS[kind]()
+        if isinstance(codec, FusedCodec) and (row := _passes(stopwatch, codec, copy_s)):
+            rows[kind] = row
+            say(f"{kind:22} on the device: " + ", ".join(f"{key} {value:g}" for key, value in row.items()))
+    return rows
+
+
+def _passes(stopwatch: Stopwatch, codec: Codec, copy_s: float) -> Row | None:
+    """Encoding with error feedback; and decoding and adding up several updates."""
+    values, residual = stopwatch.values, stopwatch.out.zero_()
+    assert isinstance(codec, FusedCodec)
+    started = codec.start_fused(values, residual, 1.0)
+    if started is None:
+        return None
+    seconds = stopwatch.pass_s(lambda: codec.start_fused(values, residual, 1.0))
+    moved_bytes = 12 * len(values) + started[0].numel()
+    row = {
+        "encode_gb_s": round(stopwatch.gb_s(seconds), 1),
+        "encode_ratio": round(copy_s / seconds, 4),
+        "encode_moved": round(moved_bytes / (8 * len(values)) * copy_s / seconds, 4),
+    }
+    payload = codec.encode(values)
+    sources = [codec.open(memoryview(payload), len(values)) for _ in range(UPDATES)]
+    alike = [source for source in sources if isinstance(source, PackedSource)]
+    if alike:
+        add_up, out = WeightedSum(alike, [1 / UPDATES] * UPDATES), stopwatch.out
+        seconds = stopwatch.pass_s(lambda: add_up(0, len(values), out, out))
+        moved_bytes = 4 * len(values) + UPDATES * len(payload)
+        row["add_up_gb_s"] = round(UPDATES * stopwatch.gb_s(seconds), 1)
+        row["add_up_moved"] = round(moved_bytes / (8 * len(values)) * copy_s / seconds, 4)
+    return row
+
+
 def table(result: dict[str, Any]) -> list[str]:
     """The result for people, a line for each codec."""
     lines = [f"copy {result['copy_gb_s']} GB/s on {result['device']}, {result['threads']} thread(s)"]
-    lines.append(f"{'':20} {'bits':>8} {'encode GB/s':>12} {'decode GB/s':>12}   of a copy")
+    lines.append(f"{'':22} {'bits':>8} {'encode GB/s':>12} {'decode GB/s':>12}   of a copy")
     for name, row in {**result["codecs"], **result["others"]}.items():
         if isinstance(row, str):
-            lines.append(f"{name:20} {row}")
+            lines.append(f"{name:22} {row}")
             continue
         bits, *speeds, encode, decode = row.values()
         shown = " ".join(f"{speed:12.3f}" for speed in speeds)
-        lines.append(f"{name:20} {bits:8.3f} {shown}   {encode:.0%}, {decode:.0%}")
+        lines.append(f"{name:22} {bits:8.3f} {shown}   {encode:.0%}, {decode:.0%}")
+    if isinstance(result["kernels"], dict):
+        lines.append("passes on the device, with error feedback")
+        for name, row in result["kernels"].items():
+            lines.append(f"{name:22} " + ", ".join(f"{key} {value:g}" for key, value in row.items()))
     return lines
