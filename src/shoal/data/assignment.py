@@ -15,6 +15,8 @@ Indices = npt.NDArray[np.int64]
 _Words = npt.NDArray[np.uint64]
 
 ROUNDS = 8
+_SHIFT = np.uint64(33)
+_FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def sample_indices(seed: int, start: int, count: int, items: int) -> Indices:
@@ -67,6 +69,6 @@ def _feistel(values: _Words, bits: int, keys: _Words) -> _Words:
 
 def _mixed(words: _Words) -> _Words:
     """A bijection of 64-bit words in which every input bit reaches every output bit."""
-    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
-    words = (words ^ (words >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
-    return words ^ (words >> np.uint64(33))
+    words = (words ^ (words >> _SHIFT)) * _FIRST
+    words = (words ^ (words >> _SHIFT)) * _SECOND
+    return words ^ (words >> _SHIFT)

@@ -7,7 +7,6 @@ signed) and the exact bytes, so that no signature can be replayed as another kin
 from __future__ import annotations
 
 import os
-from functools import lru_cache
 
 import blake3
 from cryptography.exceptions import InvalidSignature
@@ -17,6 +16,7 @@ from shoal.base.ids import NodeId
 
 PUBLIC_BYTES = 32
 SIGNATURE_BYTES = 64
+MOST_REMEMBERED = 65536
 
 
 class Identity:
@@ -36,7 +36,10 @@ class Identity:
         return self.private.private_bytes_raw()
 
     def sign(self, domain: str, payload: bytes) -> bytes:
-        return self.private.sign(_message(domain, payload))
+        message = _message(domain, payload)
+        signature = self.private.sign(message)
+        _remember((self.public, message, signature), True)
+        return signature
 
     def __repr__(self) -> str:
         return f"Identity({self.node})"
@@ -51,16 +54,27 @@ def verify(public: bytes, domain: str, payload: bytes, signature: bytes) -> bool
     """True if the holder of `public` signed exactly this. Never raises, whatever the bytes."""
     if len(public) != PUBLIC_BYTES or len(signature) != SIGNATURE_BYTES:
         return False
-    return _verified(public, _message(domain, payload), signature)
+    check = (public, _message(domain, payload), signature)
+    sound = _remembered.get(check)
+    return _remember(check, _is_sound(*check)) if sound is None else sound
 
 
 def _message(domain: str, payload: bytes) -> bytes:
     return b"shoal/" + domain.encode() + b"\0" + blake3.blake3(payload).digest()
 
 
-# Every node checks the same entries more than once (on arrival, on replay); the answer never changes.
-@lru_cache(maxsize=65536)
-def _verified(public: bytes, message: bytes, signature: bytes) -> bool:
+# Every process checks the same entries more than once (its own, on arrival, on replay); the answer never changes.
+_remembered: dict[tuple[bytes, bytes, bytes], bool] = {}
+
+
+def _remember(check: tuple[bytes, bytes, bytes], sound: bool) -> bool:
+    if len(_remembered) >= MOST_REMEMBERED:
+        _remembered.clear()
+    _remembered[check] = sound
+    return sound
+
+
+def _is_sound(public: bytes, message: bytes, signature: bytes) -> bool:
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):

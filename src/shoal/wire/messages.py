@@ -129,6 +129,12 @@ class Attest(msgspec.Struct, frozen=True, kw_only=True, tag="attest"):
     attestation: Signed
 
 
+class Folded(msgspec.Struct, frozen=True, kw_only=True, tag="folded"):
+    """A folder's word on its shards of the seal whose digests are out. Sent again until the log has them."""
+
+    word: Signed
+
+
 class Stuck(msgspec.Struct, frozen=True, kw_only=True, tag="stuck"):
     """The node cannot get a blob that the seal at `at` needs, from anyone."""
 
@@ -168,6 +174,7 @@ Message = (
     | Offer
     | ClaimAck
     | Attest
+    | Folded
     | Stuck
     | Rebuild
     | PleasePush

@@ -33,9 +33,12 @@ def sign(identity: Identity, value: msgspec.Struct) -> Signed:
 
 def open_signed(signed: Signed, kind: type[T], public: bytes) -> T | None:
     """The statement inside, or None if `public` did not sign it or it is not a `kind`."""
-    if not verify(public, kind.__name__, signed.payload, signed.signature):
-        return None
-    return parse(signed.payload, kind)
+    return parse(signed.payload, kind) if is_signed(signed, kind, public) else None
+
+
+def is_signed(signed: Signed, kind: type, public: bytes) -> bool:
+    """True if `public` signed this as a `kind`."""
+    return verify(public, kind.__name__, signed.payload, signed.signature)
 
 
 def parse(payload: bytes, kind: type[T]) -> T | None:

@@ -107,6 +107,27 @@ def test_a_killed_hosts_children_die_with_it_and_its_next_incarnation_lives() ->
     assert seen[:4] == ["first", "first", "second", "second"]
 
 
+def test_what_a_host_begins_in_the_moment_of_its_death_never_runs_and_is_no_failure() -> None:
+    loop, seen = SimLoop(1, event_budget=1000), []
+
+    async def child() -> None:
+        seen.append("ran")
+
+    async def victim() -> None:
+        loop.kill(("v", 1))
+        loop.create_task(child())
+        loop.call_later(0.1, seen.append, "called")
+        await asyncio.sleep(0.1)
+        seen.append("ran on")
+
+    async def main() -> None:
+        loop.spawn(("v", 1), victim(), "victim")
+        await asyncio.sleep(1)
+        assert seen == [] and loop.failures == []
+
+    loop.run(main())
+
+
 def test_a_paused_host_runs_on_when_it_is_resumed() -> None:
     loop, seen = SimLoop(1, event_budget=1000), []
 
@@ -124,6 +145,28 @@ def test_a_paused_host_runs_on_when_it_is_resumed() -> None:
         loop.resume(("p", 1))
         await asyncio.sleep(1.2)
         assert seen[1] == 4.5 and seen[2] == 5.5
+
+    loop.run(main())
+
+
+def test_a_host_that_is_killed_while_paused_never_runs_again_and_is_no_failure() -> None:
+    loop, seen, news = SimLoop(1, event_budget=1000), [], asyncio.Event()
+
+    async def victim() -> None:
+        try:
+            await news.wait()
+        finally:
+            seen.append("ran on")
+
+    async def main() -> None:
+        loop.spawn(("p", 1), victim(), "victim")
+        await asyncio.sleep(1)
+        loop.pause(("p", 1))
+        news.set()
+        await asyncio.sleep(1)  # By now nothing but the wake-up that is held back knows of the victim.
+        loop.kill(("p", 1))
+        await asyncio.sleep(1)
+        assert seen == [] and loop.failures == []
 
     loop.run(main())
 
@@ -165,6 +208,25 @@ def test_what_the_world_does_outlives_its_sender() -> None:
 
     loop.run(main())
     assert seen == ["arrived"]
+
+
+def test_timers_of_one_moment_go_off_in_an_order_of_the_seeds() -> None:
+    orders = set()
+    for seed in range(20):
+        loop, seen = SimLoop(seed, event_budget=1000), list[int]()
+
+        async def main(loop: SimLoop = loop, seen: list[int] = seen) -> None:
+            late = loop.call_later(2, seen.append, 9)
+            for number in range(3):
+                loop.call_at(1, seen.append, number)
+            loop.call_later(1, seen.append, 8).cancel()
+            await asyncio.sleep(3)
+            assert not late.cancelled()
+
+        loop.run(main())
+        assert sorted(seen[:3]) == [0, 1, 2] and seen[3:] == [9]
+        orders.add(tuple(seen))
+    assert len(orders) > 1
 
 
 def test_an_error_nobody_awaits_is_remembered() -> None:

@@ -1,8 +1,17 @@
+import blake3
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from shoal.wire import identity
 from shoal.wire.identity import Identity, node_id, verify
 
 ONE, TWO = Identity(b"1" * 32), Identity(b"2" * 32)
+
+
+def _signed_elsewhere(payload: bytes) -> bytes:
+    """A signature of `ONE` that this process has not made by `Identity.sign`, and so does not know."""
+    message = b"shoal/Claim\0" + blake3.blake3(payload).digest()
+    return Ed25519PrivateKey.from_private_bytes(b"1" * 32).sign(message)
 
 
 def test_an_id_is_the_hash_of_the_key() -> None:
@@ -25,6 +34,24 @@ def test_a_signature_covers_domain_payload_and_signer() -> None:
         bent = bytearray(signature)
         bent[i] ^= 1
         assert not verify(ONE.public, "Claim", b"payload", bytes(bent))
+
+
+def test_a_signature_from_elsewhere_is_checked() -> None:
+    signature = _signed_elsewhere(b"from afar")
+    for _ in range(2):  # The second answer is remembered.
+        assert verify(ONE.public, "Claim", b"from afar", signature)
+        assert not verify(ONE.public, "Claim", b"from there", signature)
+        assert not verify(TWO.public, "Claim", b"from afar", signature)
+    assert ONE.sign("Claim", b"from afar") == signature
+
+
+def test_answers_are_remembered_only_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "MOST_REMEMBERED", 8)
+    signatures = [ONE.sign("Claim", bytes([number])) for number in range(20)]
+    assert len(identity._remembered) <= 8
+    assert all(verify(ONE.public, "Claim", bytes([n]), made) for n, made in enumerate(signatures))
+    assert not any(verify(TWO.public, "Claim", bytes([n]), made) for n, made in enumerate(signatures))
+    assert len(identity._remembered) <= 8
 
 
 @pytest.mark.parametrize("public", [b"", b"short", b"\xff" * 32, b"\0" * 32, b"x" * 33])

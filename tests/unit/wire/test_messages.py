@@ -28,6 +28,7 @@ EACH = [
     m.Offer(claim=SIGNED, receipts=(SIGNED, SIGNED)),
     m.ClaimAck(sequence=1, kept=True, reason=""),
     m.Attest(attestation=SIGNED),
+    m.Folded(word=SIGNED),
     m.Stuck(at=3, blob="b", seconds=1.5),  # type: ignore[arg-type]
     m.Rebuild(at=3),
     m.PleasePush(blob="b"),  # type: ignore[arg-type]

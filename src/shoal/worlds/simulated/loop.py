@@ -44,28 +44,42 @@ class _Ordered:
 
 
 class SimTask(_Ordered, asyncio.Task):  # type: ignore[type-arg]
-    pass
+    owner: Owner
 
 
 class SimFuture(_Ordered, asyncio.Future):  # type: ignore[type-arg]
     pass
 
 
-class SimTimer(asyncio.TimerHandle):
-    tie: float
-    _when: float
-    _scheduled: bool
+class SimHandle(asyncio.Handle):
+    """A call to come: asyncio's own, which asks for the debug mode whenever it is made or cancelled, without that."""
 
-    def __lt__(self, other: Any) -> bool:
-        return bool((self._when, self.tie) < (other._when, other.tie))
+    __slots__ = ()
+    _args: Any
+    _callback: Any
+    _cancelled: bool
+    _context: contextvars.Context
+    _loop: SimLoop
+    _repr: None
+    _source_traceback: None
+
+    def __init__(
+        self, callback: Any, args: tuple[Any, ...], loop: SimLoop, context: contextvars.Context | None
+    ) -> None:
+        self._callback, self._args, self._loop = callback, args, loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled, self._repr, self._source_traceback = False, None, None
+
+    def cancel(self) -> None:
+        self._cancelled, self._callback, self._args = True, None, None
 
 
 class SimLoop(asyncio.BaseEventLoop):
     """Run one simulation with `run(main)`. `kill` and `pause` act on one incarnation of a host."""
 
     # What BaseEventLoop keeps, of which the type stubs say nothing.
-    _ready: deque[Any]
-    _scheduled: list[Any]
+    _ready: deque[SimHandle]
+    _scheduled: list[tuple[int, float, SimHandle]]
     _stopping: bool
 
     def __init__(self, seed: int, *, event_budget: int) -> None:
@@ -77,13 +91,11 @@ class SimLoop(asyncio.BaseEventLoop):
         self._schedule_rng = random.Random(f"schedule/{seed}")  # noqa: S311
         self._now_ticks = 0
         self._event_budget = event_budget
-        self._live: dict[SimTask, Owner] = {}
         self._dead: set[Owner] = set()
-        self._paused: dict[Owner, list[Any]] = {}
-        self._graveyard: list[SimTask] = []  # Holding them keeps the collector from running their finally.
+        self._paused: dict[Owner, list[SimHandle]] = {}
+        self._graveyard: list[object] = []  # Holding them keeps the collector from running their finally.
         self._digest = hashlib.sha256()
         self._clock_resolution = 0.1 / TICKS
-        self.set_task_factory(self._make_task)  # type: ignore[arg-type]
         self.set_exception_handler(lambda _, context: self.failures.append(context))
 
     # --- what the world uses -----------------------------------------------------------------------------
@@ -107,8 +119,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def kill(self, owner: Owner) -> None:
         """Like kill -9: this incarnation never runs again, not even a finally block."""
         self._dead.add(owner)
-        self._paused.pop(owner, None)
-        self._graveyard += [task for task, of in self._live.items() if of == owner]
+        self._graveyard += [task for task in self._live() if task.owner == owner]
+        self._graveyard += self._paused.pop(owner, [])
 
     def pause(self, owner: Owner) -> None:
         """Like SIGSTOP: nothing of this incarnation runs until `resume`."""
@@ -136,16 +148,20 @@ class SimLoop(asyncio.BaseEventLoop):
             self.resume(owner)
         self._event_budget += 1_000_000
         for _ in range(3):
-            left = [task for task in self._live if not task.done()]
+            left = self._live()
             for task in left:
                 task.cancel()
             if left:
                 super().run_until_complete(self._turn_over())
-        for task in list(self._live):
+        for task in self._live():
             # Its wake-up was dropped when it was killed, so it cannot be cancelled: throw it away as it is.
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             with contextlib.suppress(RuntimeError, BaseExceptionGroup):  # A task group wraps what ends it.
                 task.get_coro().close()
+
+    def _live(self) -> list[SimTask]:
+        """The tasks that are not done, from the oldest."""
+        return sorted(asyncio.all_tasks(self), key=hash)  # type: ignore[arg-type]
 
     async def _turn_over(self) -> None:
         for _ in range(20):
@@ -156,27 +172,35 @@ class SimLoop(asyncio.BaseEventLoop):
     def create_future(self) -> SimFuture:
         return SimFuture(loop=self)
 
-    def _make_task(self, _: Any, coro: Coroutine[Any, Any, Any], **kwargs: Any) -> SimTask:
+    def create_task(
+        self, coro: Any, *, name: Any = None, context: contextvars.Context | None = None
+    ) -> SimTask:
         # Task.get_context is 3.12+; the context given, or the current one, is what the task will run in.
-        context = kwargs.get("context") or contextvars.copy_context()
-        task = SimTask(coro, loop=self, **{**kwargs, "context": context})
-        self._live[task] = context.get(OWNER, WORLD)
-        task.add_done_callback(self._live.pop)
+        context = contextvars.copy_context() if context is None else context
+        task = SimTask(coro, loop=self, name=name, context=context)
+        task.owner = context.get(OWNER, WORLD)
         return task
 
     def call_at(  # type: ignore[override]
-        self, when: float, callback: Any, *args: Any, context: Any = None
-    ) -> SimTimer:
-        timer = SimTimer(round(when * TICKS) / TICKS, callback, args, self, context)
-        timer.tie = self._schedule_rng.random()
-        heapq.heappush(self._scheduled, timer)
-        timer._scheduled = True
-        return timer
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> SimHandle:
+        handle = SimHandle(callback, args, self, context)
+        heapq.heappush(self._scheduled, (round(when * TICKS), self._schedule_rng.random(), handle))
+        return handle
 
-    def call_soon_threadsafe(  # type: ignore[override]
-        self, callback: Any, *args: Any, context: Any = None
-    ) -> Any:
-        return self.call_soon(callback, *args, context=context)
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> SimHandle:
+        return self.call_at(self._now_ticks / TICKS + delay, callback, *args, context=context)
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> SimHandle:
+        handle = SimHandle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def _run_once(self) -> None:
         """One turn: jump the clock to the next timer if nothing is ready, then run what is, in seeded order."""
@@ -184,40 +208,39 @@ class SimLoop(asyncio.BaseEventLoop):
         while not self._ready and self._scheduled and not self._stopping:
             self._wake_timers()
             self._interleave()
-        if not self._ready and not self._stopping:
-            stuck = [f"{owner[0]}:{task.get_name()}" for task, owner in self._live.items()]
+        ready = self._ready
+        if not ready and not self._stopping:
+            stuck = [f"{task.owner[0]}:{task.get_name()}" for task in self._live()]
             raise SimError(f"deadlock at t={self.time():.6f}: {stuck}")
-        self.events += len(self._ready)
+        self.events += len(ready)
         if self.events > self._event_budget:
             raise SimError(f"livelock at t={self.time():.6f}: event budget spent")
-        for _ in range(len(self._ready)):
-            handle = self._ready.popleft()
+        for _ in range(len(ready)):
+            handle = ready.popleft()
             if not handle._cancelled:
                 handle._run()
 
     def _wake_timers(self) -> None:
-        self._now_ticks = max(self._now_ticks, round(self._scheduled[0]._when * TICKS))
-        now = self._now_ticks / TICKS
-        while self._scheduled and self._scheduled[0]._when <= now:
-            timer = heapq.heappop(self._scheduled)
-            timer._scheduled = False
-            if not timer._cancelled:
-                self._ready.append(timer)
+        scheduled = self._scheduled
+        now = self._now_ticks = max(self._now_ticks, scheduled[0][0])
+        while scheduled and scheduled[0][0] <= now:
+            handle = heapq.heappop(scheduled)[2]
+            if not handle._cancelled:
+                self._ready.append(handle)
 
     def _interleave(self) -> None:
         """Keep FIFO within a host, as asyncio promises; mix the hosts by the seed."""
-        if len(self._ready) < 2:
-            if not self._ready or not (self._dead or self._paused):
-                return
-            owner = self._ready[0]._context.get(OWNER, WORLD)
+        ready = self._ready
+        if len(ready) < 2:
+            owner = ready[0]._context.get(OWNER, WORLD) if ready else WORLD
             if owner not in self._dead and owner not in self._paused:
                 return
-        lanes: dict[Owner, deque[Any]] = {}
-        for handle in self._ready:
+        lanes: dict[Owner, deque[SimHandle]] = {}
+        for handle in ready:
             lanes.setdefault(handle._context.get(OWNER, WORLD), deque()).append(handle)
         for owner in list(lanes):
             if owner in self._dead:
-                del lanes[owner]
+                self._graveyard += lanes.pop(owner)
             elif owner in self._paused:
                 self._paused[owner] += lanes.pop(owner)
         order = [owner for owner, lane in lanes.items() for _ in lane]

@@ -27,32 +27,33 @@ class ToyTrainer:
         self.layout = layout
         self.batch_size = batch_size
         self._rate = rate
-        self._params = torch.zeros(layout.numel)
-        self._velocity = torch.zeros(layout.numel)
-        self._target = torch.from_numpy(np.linspace(-1, 1, layout.numel, dtype=np.float32))
+        self._params = np.zeros(layout.numel, dtype=np.float32)
+        self._velocity = np.zeros(layout.numel, dtype=np.float32)
+        self._target = np.linspace(-1, 1, layout.numel, dtype=np.float32)
 
     def params(self) -> torch.Tensor:
-        return self._params
+        return torch.from_numpy(self._params)
 
     def load(self, params: torch.Tensor) -> None:
-        self._params.copy_(params)
+        self._params[:] = params.numpy()
 
     def step(self, indices: Indices, step_number: int) -> StepResult:
         noise = float(int(indices.sum()) % 97) / 97 - 0.5
         error = self._params - self._target - noise * 0.1
-        self._velocity.mul_(0.5).add_(error)
-        self._params.sub_(self._velocity * self._rate)
-        loss = float(error.numpy() @ error.numpy()) / len(error)
+        self._velocity *= 0.5
+        self._velocity += error
+        self._params -= self._velocity * self._rate
+        loss = float(error @ error) / len(error)
         return StepResult(loss=loss, samples=len(indices), tokens=len(indices))
 
     def local_state(self) -> bytes:
-        return self._velocity.numpy().tobytes()
+        return self._velocity.tobytes()
 
     def load_local_state(self, data: bytes) -> None:
         if len(data) != 4 * self.layout.numel:
             raise ShoalError("SH-DISK-02", "a toy's state has another size", "begin anew")
-        self._velocity = torch.frombuffer(bytearray(data), dtype=torch.float32)
+        self._velocity = np.frombuffer(bytearray(data), dtype=np.float32)
 
     def evaluate(self, max_batches: int) -> float:
-        error = (self._params - self._target).numpy()
+        error = self._params - self._target
         return float(error @ error) / len(error)
