@@ -22,6 +22,12 @@ STRATEGIES: dict[str, dict[str, Any]] = {
         "schedule": {"steps": 4, "overlap": 2},
         "seal": {"grace_s": 0.2, "deadline_s": 4.0},
     },
+    "gossip": {
+        "preset": "gossip",
+        "schedule": {"steps": 3},
+        "seal": {"deadline_s": 4.0},
+        "merge": {"kind": "pairs", "global_every": 3},
+    },
     "streaming-diloco": {
         "preset": "streaming-diloco",
         "schedule": {"steps": 3, "overlap": 1, "fragments": 2},

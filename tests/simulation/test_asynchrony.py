@@ -188,7 +188,7 @@ class Tally(ToyTrainer):
     """Every sample moves every parameter by one, so that an update is the number of samples in it."""
 
     def step(self, indices: Indices, step_number: int) -> StepResult:
-        self._params.sub_(len(indices))
+        self.params().sub_(len(indices))
         return StepResult(loss=0.0, samples=len(indices), tokens=len(indices))
 
 
@@ -207,7 +207,7 @@ class Marks(ToyTrainer):
     """Each sample leaves its own mark, wherever the parameters are: what an update holds can be told from its data."""
 
     def step(self, indices: Indices, step_number: int) -> StepResult:
-        self._params.sub_(_mark(indices).float())
+        self.params().sub_(_mark(indices).float())
         return StepResult(loss=0.0, samples=len(indices), tokens=len(indices))
 
 

@@ -17,7 +17,7 @@ from shoal.strategy.merge import MERGE_RULES
 from shoal.strategy.seal_rules import SEAL_RULES
 from shoal.worlds.simulated.chaos import run_seed
 from shoal.worlds.simulated.liars import LIARS
-from shoal.worlds.simulated.scenario import BASES, BIG_SIZE, ENDS, KINDS, OUTSIDE, draw_scenario
+from shoal.worlds.simulated.scenario import BASES, BIG_SIZE, ENDS, IN_PAIRS, KINDS, OUTSIDE, draw_scenario
 
 SEEDS = int(os.environ.get("SHOAL_SEEDS", "500"))
 FIRST = int(os.environ.get("SHOAL_FIRST_SEED", "1"))
@@ -88,7 +88,7 @@ def test_seeds_draw_everything_there_is() -> None:
     assert {scenario.recipe.storage.receipts for scenario in drawn} == {1, 2}
     assert any(scenario.size == BIG_SIZE for scenario in drawn)
     strategies = [scenario.recipe.strategy for scenario in drawn]
-    assert {strategy.preset for strategy in strategies} == {*BASES, *OUTSIDE}
+    assert {strategy.preset for strategy in strategies} == {*BASES, *OUTSIDE, IN_PAIRS}
     assert {strategy.seal.kind for strategy in strategies} == set(SEAL_RULES)
     assert {strategy.merge.kind for strategy in strategies} == set(MERGE_RULES)
     assert {strategy.weights.kind for strategy in strategies} == set(WEIGHTS)

@@ -222,7 +222,7 @@ class Tally(ToyTrainer):
     """Every sample moves every parameter by one, so that an update is the number of samples in it."""
 
     def step(self, indices: Indices, step_number: int) -> StepResult:
-        self._params.sub_(len(indices))
+        self.params().sub_(len(indices))
         return StepResult(loss=0.0, samples=len(indices), tokens=len(indices))
 
 

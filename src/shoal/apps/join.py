@@ -60,8 +60,8 @@ def join(
     """Lend this machine to a run. Ctrl-C leaves; the same command resumes."""
     invitation = read_ticket(ticket)
     limits = _limits(max_up, max_down, monthly)
-    memory = _quantity("--gpu-memory", gpu_memory, size_bytes)
-    patience_s = _quantity("--patience", patience, duration_s) or 0.0
+    memory = quantity("--gpu-memory", gpu_memory, size_bytes)
+    patience_s = quantity("--patience", patience, duration_s) or 0.0
     # Torch takes a second to import: not for those who only ask for help or mistype.
     from shoal.apps.join_screen import Screen
     from shoal.apps.joining import Volunteer, prepare_device, take_part, torch_trainer
@@ -94,9 +94,9 @@ def _limits(max_up: str | None, max_down: str | None, monthly: str | None) -> Li
     from shoal.worlds.real.limits import Limits
 
     limits = Limits(
-        max_up_bytes_s=_quantity("--max-up", max_up, rate_bytes_s),
-        max_down_bytes_s=_quantity("--max-down", max_down, rate_bytes_s),
-        month_bytes=_quantity("--monthly", monthly, size_bytes),
+        max_up_bytes_s=quantity("--max-up", max_up, rate_bytes_s),
+        max_down_bytes_s=quantity("--max-down", max_down, rate_bytes_s),
+        month_bytes=quantity("--monthly", monthly, size_bytes),
     )
     if 0 in (limits.max_up_bytes_s, limits.max_down_bytes_s, limits.month_bytes):
         raise ShoalError(
@@ -105,7 +105,8 @@ def _limits(max_up: str | None, max_down: str | None, monthly: str | None) -> Li
     return limits
 
 
-def _quantity(option: str, text: str | None, read: Callable[[str], T]) -> T | None:
+def quantity(option: str, text: str | None, read: Callable[[str], T]) -> T | None:
+    """An option's value with its unit; None if it was not given."""
     if text is None:
         return None
     try:

@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from shoal.apps.idle import MEASURED_BY
-from shoal.apps.joining import Volunteer, check_code, needs_code
+from shoal.apps.joining import Volunteer, check_code, check_place, needs_code
 from shoal.apps.node_status import MAX_LINE, NodeNow, describe, observe, show
 from shoal.apps.printable import printable
 from shoal.base.units import show_bytes
@@ -40,7 +40,8 @@ class Screen:
         self._told = asyncio.Event()
 
     async def agree(self, recipe: Recipe, genesis: Genesis) -> bool:
-        """Say what will run; True to go on. Raises SH-JOIN-09."""
+        """Say what will run; True to go on. Raises SH-JOIN-09 or -12."""
+        check_place(recipe)
         check_code(recipe, allow_code=self._volunteer.allow_code)
         here, limits = _here(self._volunteer, self._device), _limits(self._volunteer)
         code = f"allowed: {why}" if (why := needs_code(recipe)) else NO_CODE

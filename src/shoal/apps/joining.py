@@ -19,9 +19,11 @@ from typing import Any, BinaryIO
 import torch
 
 from shoal.apps.idle import IdleWatch
+from shoal.apps.paced import PacedHost
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.data.dataset import open_dataset
+from shoal.lab.pace import pacer
 from shoal.node.options import NodeOptions, TrainerFactory
 from shoal.node.service import NodeService
 from shoal.node.session import Invitation
@@ -64,6 +66,8 @@ class Volunteer:
 Agree = Callable[[Recipe, Genesis], Awaitable[bool]]
 """Tells the volunteer what will run; False if they would rather not."""
 Watch = Callable[[NodeService, RealHost], Coroutine[Any, Any, None]]
+Make = Callable[[RealHost, Identity, Invitation, TrainerFactory, NodeOptions], NodeService]
+"""What takes part: a node, or a hub."""
 
 
 async def take_part(
@@ -74,6 +78,7 @@ async def take_part(
     watch: Watch,
     *,
     heed_signals: bool = True,
+    make: Make = NodeService,
 ) -> str:
     """Join, train and stay until the run ends or a signal says to leave; why it ended.
 
@@ -88,14 +93,15 @@ async def take_part(
                 may_train=IdleWatch().reason if volunteer.when_idle else lambda: "",
                 traffic=lambda: _up_and_down(host),
                 device=volunteer.device,
+                step_seconds=host.pacer.step_s if host.pacer else 0.0,
             )
             invitation = Invitation.from_ticket(ticket, volunteer.name)
-            service = NodeService(host, identity, invitation, make_trainer, options)
+            service = make(host, identity, invitation, make_trainer, options)
             return await _accompany(service, host, watch, heed_signals)
 
 
-def _host(volunteer: Volunteer, identity: Identity) -> RealHost:
-    return RealHost(
+def _host(volunteer: Volunteer, identity: Identity) -> PacedHost:
+    host = PacedHost(
         identity,
         FileDisk(volunteer.folder),
         bind=volunteer.bind,
@@ -103,6 +109,8 @@ def _host(volunteer: Volunteer, identity: Identity) -> RealHost:
         advertise=volunteer.advertise,
         limits=volunteer.limits,
     )
+    host.pacer = pacer()
+    return host
 
 
 async def _accompany(
@@ -263,6 +271,16 @@ def check_code(recipe: Recipe, *, allow_code: bool) -> None:
             "SH-JOIN-09",
             f"recipe {recipe.name!r} runs code of the organiser's: {why}",
             "join with --allow-code only if you trust the organiser with this machine",
+        )
+
+
+def check_place(recipe: Recipe) -> None:
+    """Raise SH-JOIN-12 where the members are hubs of regions."""
+    if recipe.strategy.region is not None:
+        raise ShoalError(
+            "SH-JOIN-12",
+            f"run {recipe.name!r} is trained by regions ({recipe.strategy.preset})",
+            "join one of them with its own ticket, or begin one here: shoal hub TICKET",
         )
 
 

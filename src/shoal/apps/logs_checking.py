@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from shoal.apps.logs_reading import FoundLog
@@ -15,7 +16,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, RunId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.replica.blobs import BlobStore, chunk_list
-from shoal.replica.fold import fold_step
+from shoal.replica.sharded import fold_stored
 from shoal.replica.state import decode_state, state_hash
 from shoal.runlog.chain import read_link
 from shoal.runlog.evidence import MAX_PROOF_BYTES, read_proof
@@ -128,8 +129,7 @@ def replay_run(log: FoundLog, on_step: Callable[[Progress], None]) -> Replayed:
     hashed = state_hash(state)
     attested = _compare(view, saved.at, hashed)
     for step in steps:
-        blobs = [_read(log.blobs, update.claim.blob) for update in step.updates]
-        state = fold_step(state, step, blobs, rules)
+        state = fold_stored(state, step, partial(_read, log.blobs), rules)
         hashed = state_hash(state)
         attested = _compare(view, step.position, hashed)
         on_step(Progress(round=step.round, position=step.position, state=hashed, attested=attested))
@@ -149,8 +149,8 @@ def _earliest(blobs: BlobStore, view: RunView) -> tuple[SavedState, list[Step]]:
     for saved in view.snapshots:
         if not view.stands(saved.at):
             continue
-        steps = [step for step in view.path if step.position > saved.at]
-        wanted = [saved.blob, *(update.claim.blob for step in steps for update in step.updates)]
+        steps = [step for step in view.path if step.position > saved.at and step.settled]
+        wanted = [saved.blob, *(blob for step in steps for blob, _, _ in step.sources)]
         gone = [blob for blob in wanted if not blobs.has(blob)]
         if not gone:
             return saved, steps

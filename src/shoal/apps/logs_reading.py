@@ -27,7 +27,9 @@ from shoal.runlog.entries import (
     Body,
     Claim,
     Digests,
+    Folding,
     Genesis,
+    Graft,
     Joined,
     Left,
     Plan,
@@ -263,11 +265,13 @@ def _words(body: Body, names: dict[str, str]) -> str:
         case Seal():
             return _seal_words(body, names)
         case Digests():
-            return f"{len(body.items)} shards of the seal at {body.seal}"
+            return f"of the seal at {body.seal}: {body.reason or f'{len(body.items)} shards'}{_dissent(body, names)}"
         case Attestations():
             return _attestation_words(body, names)
         case Snapshot():
             return f"state {body.state[:16]} at {body.at}, {show_bytes(body.size_bytes)}"
+        case Graft():
+            return f"news of the parent run up to {body.parent.position}, {show_bytes(body.size_bytes)}"
         case Rewind():
             return f"back to {body.to}: {body.reason}"
         case Stopped():
@@ -280,6 +284,24 @@ def _seal_words(seal: Seal, names: dict[str, str]) -> str:
     size = show_bytes(sum(claim.size_bytes for claim in claims))
     refused = "".join(f"; not {names.get(r.node, r.node[:8])}: {r.reason}" for r in seal.rejected)
     return f"round {seal.round}: {seal.reason}, {size}: {taken}{refused}"
+
+
+def _dissent(body: Digests, names: dict[str, str]) -> str:
+    """Which shards their folders disagree on, and who said what."""
+    said: dict[int, dict[str, list[str]]] = {}
+    for signed in body.words:
+        word = parse(signed.payload, Folding)
+        if word is None:
+            continue
+        for number, blob, _ in word.items:
+            said.setdefault(number, {}).setdefault(blob, []).append(names.get(word.node, word.node[:8]))
+    split = {number: versions for number, versions in sorted(said.items()) if len(versions) > 1}
+    told = [
+        f"; shard {number} is disputed: "
+        + " against ".join(" and ".join(sides) for sides in sorted(versions.values(), key=len, reverse=True))
+        for number, versions in split.items()
+    ]
+    return "".join(told)
 
 
 def _attestation_words(body: Attestations, names: dict[str, str]) -> str:

@@ -17,9 +17,11 @@ from multiprocessing import get_context
 
 import typer
 
+from shoal.base.units import duration_s
 from shoal.worlds.simulated.chaos import Outcome, run_seed
 
 app = typer.Typer(no_args_is_help=True, help="Simulated runs under seeded catastrophes.")
+Settings = typer.Option([], "--set", help="Override a recipe field: a.b=c (repeatable).")
 
 
 @app.callback()
@@ -66,6 +68,33 @@ def chaos(
     else:
         print(f"{seeds} seeds, {failed} failed")
     raise typer.Exit(1 if failed else 0)
+
+
+@app.command()
+def fleet(
+    name: str = typer.Argument(..., metavar="FLEET", help="A fleet file, or a shipped fleet's name."),
+    nodes: int | None = typer.Option(None, "--nodes", min=1, max=4096, help="So many of its hosts."),
+    preset: str = typer.Option("local-sgd", "--preset", help="The algorithm."),
+    rounds: int = typer.Option(10, "--rounds", min=1, help="Rounds to train."),
+    most: str = typer.Option("1d", "--time", help="Virtual time after which it is stopped, e.g. 2h."),
+    params: int = typer.Option(300, "--params", min=3, help="Parameters of the toy model."),
+    settings: list[str] = Settings,
+    seed: int = typer.Option(0, "--seed", min=0, help="Of everything that is drawn."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object as the last line."),
+) -> None:
+    """Train a toy model on a lab's fleet in virtual time: its lines, paths, speeds and events."""
+    from shoal.apps.simulated_fleet import play, toy_recipe
+    from shoal.lab.library import find_fleet, with_hosts
+
+    chosen = find_fleet(name)
+    chosen = with_hosts(chosen, nodes) if nodes else chosen
+    recipe = toy_recipe(preset, rounds, settings)
+    played = asdict(play(chosen, recipe, params=params, most_s=duration_s(most), seed=seed))
+    if as_json:
+        print(json.dumps(played))
+        return
+    for what, value in played.items():
+        print(f"{what:<18} {value}")
 
 
 def _one(seed: int, fingerprint: bool) -> None:

@@ -1,8 +1,9 @@
 """Do the nodes agree on the state? Counts signed attestations, position by position.
 
 In flow attestations; out flow verdicts: agreed (by a majority of the live), dissenters, or no majority
-possible. Invariant: only `folded` words count, one per node and position; a node's later word replaces its
-earlier one, since it may have rebuilt its state.
+possible. Invariant: only `folded` words count, one per node and position, and of a seal that was folded through
+digests only `adopted` ones, since the log has its folders' words; a node's later word replaces its earlier one, since
+it may have rebuilt its state.
 """
 
 from __future__ import annotations
@@ -54,7 +55,9 @@ class Attesting:
         at = attestation.at.position
         if attestation.node != node or not self._view.stands(at):
             return None
-        if attestation.how == "folded":
+        step = self._view.step_at(at)
+        adopted = step is not None and step.adopted
+        if attestation.how == ("adopted" if adopted else "folded") and (step is None or step.settled):
             self._words.setdefault(at, {})[node] = (attestation, signed)
         for old in sorted(self._words)[:-POSITIONS_KEPT]:
             del self._words[old]

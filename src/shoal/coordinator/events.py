@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.base.ids import BlobId, NodeId
+from shoal.runlog.entries import Graft
 from shoal.wire.messages import Message, Refuse
 
 
@@ -72,7 +73,14 @@ class RewindAsked:
     reason: str
 
 
-Event = Arrived | Said | Lost | Ticked | BlobFetched | StopAsked | RewindAsked
+@dataclass(frozen=True, slots=True)
+class GraftAsked:
+    """News of the parent run, whose blob is in the coordinator's store: they enter when the next round ends."""
+
+    graft: Graft
+
+
+Event = Arrived | Said | Lost | Ticked | BlobFetched | StopAsked | RewindAsked | GraftAsked
 
 # --- effects, to be carried out in order ---------------------------------------------------------------
 

@@ -14,6 +14,7 @@ import msgspec
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.coordinator.attesting import Attesting
 from shoal.coordinator.claims import Claims, Demand
+from shoal.coordinator.digesting import Digesting
 from shoal.coordinator.events import (
     Append,
     Archive,
@@ -24,6 +25,7 @@ from shoal.coordinator.events import (
     Effect,
     Event,
     FetchBlob,
+    GraftAsked,
     Instant,
     Lost,
     Prune,
@@ -41,6 +43,8 @@ from shoal.runlog.chain import BadEntry, make_link
 from shoal.runlog.entries import (
     Attestations,
     Body,
+    Digests,
+    Graft,
     Joined,
     Left,
     Rewind,
@@ -49,13 +53,14 @@ from shoal.runlog.entries import (
     Stopped,
 )
 from shoal.runlog.view import MAX_TEXT, RunView
-from shoal.strategy.planning import budget_spent
+from shoal.strategy.planning import budget_spent, mixes_pairs
 from shoal.strategy.recipe import Recipe
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     Attest,
     Beat,
     Entries,
+    Folded,
     Goodbye,
     Heartbeat,
     NeedEntries,
@@ -96,6 +101,7 @@ class CoordinatorMachine:
         self._claims = Claims(view, recipe.storage.receipts, recipe.strategy.weights, kept, instant.now)
         self._rounds = Rounds(recipe, self._rule, view, self.seats, self._claims, instant.now)
         self._attesting = Attesting(view)
+        self._digesting = Digesting(view, recipe.strategy.digest_deadline_s, instant.now)
         # Editions of this term are above those of every earlier one.
         self._peers = Peers(edition=self._term << 32, peers=(PeerAddress(identity.node, own_address),))
         self._reachable: tuple[tuple[NodeId, str], ...] = ()
@@ -105,6 +111,8 @@ class CoordinatorMachine:
         """Who made or vouched for an update that nobody could get."""
         self._unreliable: set[NodeId] = set()
         """Who vouched for an update that its author had to bring here, since nobody else gave it."""
+        self._graft: Graft | None = None
+        """The parent's news that wait for the end of a round."""
         self._effects: list[Effect] = []
         self._instant = instant
         for node in view.planned:
@@ -124,7 +132,7 @@ class CoordinatorMachine:
         """In words, what the run is waiting for now."""
         if self.view.stopped is not None:
             return "nothing: the run is over" if self.finished else "the final state to be saved"
-        return self._rounds.waiting_for
+        return self._digesting.waiting_for if self.view.unsettled else self._rounds.waiting_for
 
     @property
     def finished(self) -> bool:
@@ -148,6 +156,8 @@ class CoordinatorMachine:
                 self._stop(event.reason)
             case RewindAsked():
                 self._rewind(event.to, event.reason)
+            case GraftAsked():
+                self._graft = event.graft
             case Ticked():
                 pass
         self._advance()
@@ -210,6 +220,8 @@ class CoordinatorMachine:
                 self._effects += self._claims.offered(node, message, self._demand(node), self._instant.now)
             case Attest():
                 self._attested(node, message)
+            case Folded():
+                self._digesting.heard(node, message.word)
             case Stuck():
                 self._stuck(message)
             case Goodbye():
@@ -268,12 +280,13 @@ class CoordinatorMachine:
         for update in self.view.path[index].updates:
             if update.claim.blob == event.blob and event.pushed:
                 self._unreliable |= {*update.holders} - {self._identity.node}
-            elif update.claim.blob == event.blob and event.size_bytes is None:
-                self._distrusted |= {update.claim.node, *update.holders} - {self._identity.node}
+        step = self.view.path[index]
+        for blob, _, holders in step.sources:
+            if blob == event.blob and event.size_bytes is None:
+                self._distrusted |= {*holders} - {self._identity.node}
                 before = self.view.path[index - 1].position if index else 0
-                self._rewind(
-                    before, f"nobody has update {event.blob[:12]} of the seal at {event.at} any more"
-                )
+                what = f"{'update' if blob in step.blobs else 'digest'} {blob[:12]}"
+                self._rewind(before, f"nobody has {what} of the seal at {event.at} any more")
                 return
 
     def _snapshot_fetched(self, event: BlobFetched) -> None:
@@ -303,11 +316,9 @@ class CoordinatorMachine:
         skippable = message.at <= self.view.best_start().at
         if index is None or skippable or message.seconds < patience_s:
             return
-        for update in self.view.path[index].updates:
-            if update.claim.blob == message.blob:
-                holders = (*update.holders, update.claim.node)
-                fetch = FetchBlob(message.at, message.blob, update.claim.size_bytes, holders)
-                self._effects.append(fetch)
+        for blob, size_bytes, holders in self.view.path[index].sources:
+            if blob == message.blob:
+                self._effects.append(FetchBlob(message.at, blob, size_bytes, holders))
 
     def _rewind(self, to: int, reason: str) -> None:
         if to != self.view.at and self.view.may_rewind(to):
@@ -318,11 +329,13 @@ class CoordinatorMachine:
         """End the run: what is kept counts, what cannot count any more is said to be rejected."""
         if self.view.stopped is not None:
             return
+        if self.view.unsettled is not None:
+            self._settle_digests(self._digesting.close("the run is stopped"))
         if self._claims.nodes():
             if self.view.plan is None:
                 self._append(self._rounds.open_for_late(self._instant.now))
             count = f"{len(self._claims.nodes())} updates"
-            self._seal(self._rounds.seal(self._instant.now, f"{count}, and the run is stopped"))
+            self._seal(self._rounds.seal(self._instant.now, f"{count}, and the run is stopped"), last=True)
         self._append(Stopped(reason=reason[:MAX_TEXT], rejected=self._claims.reject()))
         self._drop_settled()
 
@@ -339,25 +352,45 @@ class CoordinatorMachine:
             self._seal(body)
         elif body is not None:
             self._append(body)
-        if self.view.plan is None:
+        if digests := self._digesting.decide(now, self.seats.live(now)):
+            self._settle_digests(digests)
+        if self.view.plan is None and self.view.unsettled is None:
+            self._take_graft()
             if spent := budget_spent(self.recipe, self.view, self._instant.wall_ms):
                 self._stop(spent)
             elif plan := self._rounds.open(now):
                 self._append(plan)
 
-    def _seal(self, seal: Seal) -> None:
+    def _seal(self, seal: Seal, *, last: bool = False) -> None:
+        if not last and mixes_pairs(self.recipe, self.view, seal, self._instant.wall_ms):
+            seal = msgspec.structs.replace(seal, pairs=True, reason=f"{seal.reason}; pairs meet")
         self._append(seal)
         self._drop_settled()
-        if self.recipe.storage.archive:
-            self._effects.append(self._archive())
+        if last and self.view.unsettled is not None:
+            self._settle_digests(self._digesting.close("the run is stopped"))
+        elif self.view.unsettled is None:
+            self._archive()
+
+    def _settle_digests(self, digests: Digests) -> None:
+        self._append(digests)
+        self._archive()
+
+    def _take_graft(self) -> None:
+        """Between two rounds: the parent's news, unless the state of these rounds is not everybody's yet."""
+        graft, view = self._graft, self.view
+        if graft is None or view.unsettled is not None or (view.path and view.path[-1].pairs):
+            return
+        self._graft = None
+        if graft.parent.position > view.grafted:
+            self._append(graft)
 
     def _drop_settled(self) -> None:
         self._effects += [Drop(key) for key in self._claims.settled()]
 
-    def _archive(self) -> Archive:
+    def _archive(self) -> None:
         step = self.view.path[-1]
-        claims = [(update.claim, update.holders) for update in step.updates]
-        return Archive(step.position, tuple((c.blob, c.size_bytes, (*held, c.node)) for c, held in claims))
+        if self.recipe.storage.archive and step.sources:
+            self._effects.append(Archive(step.position, step.sources))
 
     def _append(self, body: Body) -> None:
         try:

@@ -58,7 +58,6 @@ from shoal.wire.messages import (
     Challenge,
     Entries,
     Hello,
-    Message,
     PleasePush,
     Refuse,
     Welcome,
@@ -205,6 +204,13 @@ class CoordinatorService:
         )
         return self.runs[run]
 
+    async def bring(
+        self, run: RunId, blob: BlobId, size_bytes: int | None, holders: tuple[NodeId, ...]
+    ) -> bool:
+        """Have a run's blob here, if somebody gives it now."""
+        served = self.runs[run]
+        return await served.swarm.fetch(blob, size_bytes, self._peers(served, holders)) is not None
+
     def blob_store(self, run: RunId) -> BlobStore:
         return BlobStore(SubDisk(self.host.disk, f"runs/{run}"), self.host.reached)
 
@@ -332,14 +338,15 @@ class CoordinatorService:
             case Drop():
                 await self.host.work(lambda: self.store.drop(name, effect.key))
             case Send():
-                self._send(run, effect.node, effect.message)
+                self._send(run, effect.node, encode(effect.message))
             case Tell():
+                frame = encode(effect.message)
                 for node in list(run.connections):
-                    self._send(run, node, effect.message)
+                    self._send(run, node, frame)
             case SendEntries():
                 await self._send_entries(run, effect)
             case Dismiss():
-                self._send(run, effect.node, effect.refuse)
+                self._send(run, effect.node, encode(effect.refuse))
             case FetchBlob():
                 self._fetch(run, effect)
             case Prune():
@@ -347,9 +354,9 @@ class CoordinatorService:
             case Archive():
                 self._spawn(self._archive(run, effect), f"archive {effect.position}")
 
-    def _send(self, run: Run, node: NodeId, message: Message) -> None:
+    def _send(self, run: Run, node: NodeId, frame: bytes) -> None:
         connection = run.connections.get(node)
-        if connection is not None and not connection.put(encode(message)):
+        if connection is not None and not connection.put(frame):
             # A node that does not read would make this queue grow for ever: it may reconnect and catch up.
             run.connections.pop(node)
             self._spawn(connection.channel.close(), f"cut off {node[:8]}")
@@ -368,7 +375,7 @@ class CoordinatorService:
                 break
             page.append(entry)
         if page:
-            self._send(run, effect.node, Entries(items=tuple(page)))
+            self._send(run, effect.node, encode(Entries(items=tuple(page))))
 
     def _fetch(self, run: Run, effect: FetchBlob) -> None:
         if effect.blob not in run.fetching:
@@ -381,7 +388,7 @@ class CoordinatorService:
         hidden = [n for n in effect.holders if n in seats and not seats[n].address]
         missing = not run.blobs.has(effect.blob)
         if missing and hidden:
-            self._send(run, hidden[0], PleasePush(blob=effect.blob))
+            self._send(run, hidden[0], encode(PleasePush(blob=effect.blob)))
             await self._arrival(run, effect)
         run.fetching.discard(effect.blob)
         size = run.blobs.size(effect.blob)

@@ -79,6 +79,14 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardsFolded:
+    """This node's digests of the seal at `at` are durable: its word on them."""
+
+    at: int
+    word: Signed
+
+
+@dataclass(frozen=True, slots=True)
 class CannotFetch:
     at: int
     blob: BlobId
@@ -95,6 +103,7 @@ Event = (
     | Trained
     | TrainingEnded
     | Published
+    | ShardsFolded
     | CannotFetch
 )
 
@@ -133,6 +142,13 @@ class Fold:
     step: Step
     snapshot: bool
     evaluate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoldShards:
+    """Make the digests of a seal that this node was drawn for; then report `ShardsFolded`."""
+
+    step: Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +236,7 @@ Effect = (
     | Prepare
     | Load
     | Fold
+    | FoldShards
     | CancelState
     | Adopt
     | StartOver

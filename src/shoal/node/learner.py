@@ -16,15 +16,19 @@ import torch
 from shoal.aggregate.base import Preparing
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
-from shoal.codec.base import CHUNK
+from shoal.base.layout import Layout
+from shoal.codec.base import CHUNK, Source
 from shoal.codec.feedback import encode_with_feedback
 from shoal.data.assignment import sample_indices
 from shoal.node.progress import Progress, Unsettled
+from shoal.replica.fold import PLAIN, SealedBlob
+from shoal.replica.parts import join_parts
 from shoal.replica.state import State
-from shoal.replica.update import encode_update, open_update
+from shoal.replica.update import encode_update, open_cut, open_update
 from shoal.runlog.entries import Assignment
+from shoal.runlog.sharding import Span, cut
 from shoal.runlog.statements import MAX_MERGES
-from shoal.strategy.merge import Here
+from shoal.strategy.merge import Here, Pairs
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
 from shoal.wire.signed import digest
@@ -42,6 +46,8 @@ class _Local(msgspec.Struct, frozen=True):
     """Earlier claims whose values are neither in the residual nor known to be accepted."""
     place: int = 0
     """Of the update that was made last, see `Unsettled.place`."""
+    shards: int = 0
+    """Of the same, see `Unsettled.shards`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +75,18 @@ class Global:
     """Those that changed since the version before; None for all."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    """A seal in which this node met another: both their updates, None where one is not to be had."""
+
+    position: int
+    sequence: int
+    """Of this node's claim in it."""
+    fragments: tuple[int, ...]
+    mine: SealedBlob | None
+    theirs: SealedBlob | None
+
+
 class Learner:
     """Owns a trainer, and works where its parameters are. Not safe for concurrent use: one job at a time."""
 
@@ -80,17 +98,20 @@ class Learner:
         self._items = train_items
         self._rules = recipe.strategy.fold_rules()
         self._feedback = recipe.strategy.codec.error_feedback
-        self._takes_back = self._feedback and not isinstance(self._rules.outer, Preparing)
+        self._prepare = self._rules.outer if isinstance(self._rules.outer, Preparing) else None
+        self._takes_back = self._feedback and self._prepare is None
         self._decay = recipe.strategy.codec.feedback_decay
         self._merge = recipe.strategy.merge_rule()
         self._known: torch.Tensor | None = None
         self._anchor: torch.Tensor | None = None
         self._last_sent = -1
+        self._anchor_of = -1
+        """The claim whose model the anchor is; -1 if it is none's."""
         self._gap = 1
         self._later: Global | None = None
         """The newest global version, if it must wait until the assignment is done."""
         self._residual: torch.Tensor | None = None
-        self._place = 0
+        self._place = self._shards = 0
         self._local_hash = digest(trainer.local_state())
 
     # --- global versions ---------------------------------------------------------------------------------
@@ -125,7 +146,7 @@ class Learner:
         return self._merge.keeps_progress and len(merges) < MAX_MERGES and spread
 
     def _start(self, params: torch.Tensor) -> None:
-        self.progress = Progress()
+        self.progress, self._anchor_of = Progress(), -1
         self.trainer.load(params)
         self._anchor = self._known = params.to(self.trainer.params().device)
 
@@ -145,6 +166,45 @@ class Learner:
             self.progress.merged(new.position)
         else:
             self.progress = Progress()
+
+    # --- partners ----------------------------------------------------------------------------------------
+
+    def meet(self, met: Met) -> bool:
+        """Go towards a partner's model, by the recipe's merge rule; False if there is none to be had, and this node
+        goes on alone. One that was restarted takes up its own model first, from its own update."""
+        known, rule = self._known, self._merge
+        if known is None or not isinstance(rule, Pairs):
+            return False
+        mine = None if met.sequence == self._anchor_of else self._model_in(met.mine, met.fragments, known)
+        if mine is not None:
+            self._start(mine)
+            self._known = known
+        theirs = self._model_in(met.theirs, met.fragments, known)
+        self._anchor_of = -1
+        if theirs is None or self._anchor is None:
+            return False
+        if len(self.progress.data or ()) >= MAX_CARRIED or len(self.progress.merges) >= MAX_MERGES:
+            self.trainer.load(self._anchor)
+            self.progress = Progress()
+        here = Here(local=self.trainer.params().detach(), anchor=self._anchor, known=known)
+        merged = rule.meet(here, theirs)
+        self.trainer.load(merged.local)
+        self._anchor = merged.anchor
+        self.progress.merged(met.position)
+        return True
+
+    def _model_in(
+        self, update: SealedBlob | None, fragments: tuple[int, ...], known: torch.Tensor
+    ) -> torch.Tensor | None:
+        """The model that an update leads to from the last common state; None if it is no update, or leads nowhere."""
+        layout = self.trainer.layout
+        codec = self._rules.codec_at(update.place) if update else PLAIN
+        opened = open_update(update.blob, layout, fragments, codec) if update else None
+        if opened is None:
+            return None
+        model = known.clone()
+        _accumulate(opened, layout, -1.0, model)
+        return model if bool(torch.isfinite(model).all()) else None
 
     def forget(self) -> None:
         """The local model stands on a state that was undone: start from the next one, whole."""
@@ -167,22 +227,22 @@ class Learner:
         round_number: int = 0,
         place: int = 0,
         base: State | None = None,
+        shards: int = 0,
     ) -> MadeUpdate:
         """Encode what was trained since the last claim, for work planned when `place` seals stood and `base` was the
-        state. Raises SH-CODEC-01 if it is not finite."""
+        state; by fragment, or in about `shards` parts. Raises SH-CODEC-01 if it is not finite."""
         if self._anchor is None or self._known is None:
             raise AssertionError("an update before any state")
         local, codec = self.trainer.params().detach().clone(), self._rules.codec_at(place)
         anchor, residual, parts = self._anchor.clone(), self._residual, []
         if self._feedback and residual is None:
             residual = torch.zeros_like(local)
-        for index in fragments:
-            span = self.trainer.layout.fragments[index]
-            part = slice(span.start, span.stop)
+        for index, start, stop in self._spans(fragments, shards):
+            part = slice(start, stop)
             here = Here(local=local[part], anchor=anchor[part], known=self._known[part])
             made = self._merge.make(here)
-            update = self._outgoing(made.update, index, base)
-            seed = _seed(self._recipe.seed, round_number, index)
+            update = self._outgoing(made.update, index, part, base)
+            seed = _seed(self._recipe.seed, round_number, f"{index}/{start}" if shards else str(index))
             if residual is None:
                 payload = codec.encode(update, seed)
             else:
@@ -192,20 +252,26 @@ class Learner:
             parts.append((index, payload))
             local[part] = anchor[part] = made.local
         self.trainer.load(local)
-        self._anchor, self._residual, self._place = anchor, residual, place
+        self._anchor, self._residual, self._place, self._shards = anchor, residual, place, shards
         progress, self.progress = self.progress, Progress()
-        return MadeUpdate(blob=encode_update(parts), progress=progress)
+        blob = join_parts([payload for _, payload in parts]) if shards else encode_update(parts)
+        return MadeUpdate(blob=blob, progress=progress)
 
-    def _outgoing(self, update: torch.Tensor, index: int, base: State | None) -> torch.Tensor:
+    def _spans(self, fragments: tuple[int, ...], shards: int) -> tuple[Span, ...]:
+        """What is encoded by itself: every fragment, or every shard of them."""
+        layout = self.trainer.layout
+        if shards:
+            return cut(layout, fragments, shards)
+        return tuple((i, layout.fragments[i].start, layout.fragments[i].stop) for i in fragments)
+
+    def _outgoing(self, update: torch.Tensor, index: int, part: slice, base: State | None) -> torch.Tensor:
         """What is sent for an update: itself, or what the outer optimiser makes of it."""
-        outer = self._rules.outer
-        if not isinstance(outer, Preparing):
+        if self._prepare is None:
             return update
         if base is None:
             raise AssertionError("an update without the state that it is for")
-        span = base.layout.fragments[index]
-        slots = {name: vector[span.start : span.stop] for name, vector in base.slots.items()}
-        return outer.outgoing(update, slots, base.taken(index))
+        slots = {name: vector[part] for name, vector in base.slots.items()}
+        return self._prepare.outgoing(update, slots, base.taken(index))
 
     def private_state(self) -> PrivateState:
         """The state after the update that was just made."""
@@ -218,8 +284,9 @@ class Learner:
     def sent(self, claim: Unsettled) -> None:
         """The update that was made last has a claim, of which the log will say what becomes of it."""
         self._last_sent = claim.sequence
+        self._anchor_of = -1 if self._anchor is None else claim.sequence
         if self._takes_back:
-            placed = msgspec.structs.replace(claim, place=self._place)
+            placed = msgspec.structs.replace(claim, place=self._place, shards=self._shards)
             self.unsettled = (*self.unsettled, placed)[-MAX_UNSETTLED:]
 
     def settle(self, fates: Mapping[int, bool | None], read: Callable[[BlobId], bytes]) -> None:
@@ -237,17 +304,16 @@ class Learner:
         self.unsettled = tuple(waiting)
 
     def _take_back(self, claim: Unsettled, residual: torch.Tensor, read: Callable[[BlobId], bytes]) -> None:
-        layout = self.trainer.layout
+        layout, codec = self.trainer.layout, self._rules.codec_at(claim.place)
         try:
-            opened = open_update(read(claim.blob), layout, claim.fragments, self._rules.codec_at(claim.place))
+            blob = read(claim.blob)
         except (FileNotFoundError, ShoalError):
             return  # The disk has lost it; so has the run.
-        for index, source in (opened or {}).items():
-            span = layout.fragments[index]
-            for start in range(0, span.numel, CHUNK):
-                stop = min(start + CHUNK, span.numel)
-                out = residual[span.start + start : span.start + stop]
-                source.accumulate(start, stop, 1.0, out, torch.empty_like(out))
+        if not claim.shards:
+            _accumulate(open_update(blob, layout, claim.fragments, codec) or {}, layout, 1.0, residual)
+            return
+        for (_, start, stop), source in open_cut(blob, layout, claim.fragments, codec, claim.shards):
+            _add(source, 1.0, residual[start:stop])
 
     # --- evaluation, and the private state ----------------------------------------------------------------
 
@@ -261,7 +327,7 @@ class Learner:
 
     def local_state(self) -> bytes:
         residual = b"" if self._residual is None else self._residual.cpu().numpy().tobytes()
-        local = _Local(self.trainer.local_state(), residual, self.unsettled, self._place)
+        local = _Local(self.trainer.local_state(), residual, self.unsettled, self._place, self._shards)
         return msgspec.msgpack.encode(local)
 
     def load_local_state(self, data: bytes) -> None:
@@ -276,8 +342,20 @@ class Learner:
         if local.residual:
             kept = torch.frombuffer(bytearray(local.residual), dtype=torch.float32)
             self._residual = kept.to(self.trainer.params().device)
-        self.unsettled, self._place = local.unsettled, local.place
+        self.unsettled, self._place, self._shards = local.unsettled, local.place, local.shards
         self._local_hash = digest(data)
+
+
+def _accumulate(opened: Mapping[int, Source], layout: Layout, factor: float, out: torch.Tensor) -> None:
+    """Add an update's values, by fragment, to a flat vector."""
+    for index, source in opened.items():
+        _add(source, factor, out[layout.fragments[index].start : layout.fragments[index].stop])
+
+
+def _add(source: Source, factor: float, out: torch.Tensor) -> None:
+    for start in range(0, out.numel(), CHUNK):
+        stop = min(start + CHUNK, out.numel())
+        source.accumulate(start, stop, factor, out[start:stop], torch.empty_like(out[start:stop]))
 
 
 def _joined(older: Global, newer: Global) -> Global:
@@ -288,7 +366,7 @@ def _joined(older: Global, newer: Global) -> Global:
     return Global(params=newer.params, position=newer.position, fragments=tuple(touched))
 
 
-def _seed(seed: int, round_number: int, fragment: int) -> int:
+def _seed(seed: int, round_number: int, fragment: str) -> int:
     """What a codec draws from: the same for all nodes of a round."""
     return int(digest(f"shoal/codec/{seed}/{round_number}/{fragment}".encode())[:15], 16)
 

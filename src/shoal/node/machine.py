@@ -19,6 +19,7 @@ from shoal.node.events import (
     Event,
     Finish,
     Fold,
+    FoldShards,
     HasState,
     Heard,
     Load,
@@ -33,6 +34,7 @@ from shoal.node.events import (
     SaveSnapshot,
     SendAttestation,
     SendUp,
+    ShardsFolded,
     StartOver,
     StopTraining,
     Ticked,
@@ -42,6 +44,7 @@ from shoal.node.events import (
 )
 from shoal.runlog.chain import BadEntry, Link, check_signature, read_link
 from shoal.runlog.entries import Genesis, Rewind, Seal, Snapshot
+from shoal.runlog.pairs import pairs_since_fold
 from shoal.runlog.view import RunView, Step
 from shoal.runlog.work import Planned
 from shoal.strategy.recipe import Recipe, recipe_in_log
@@ -84,6 +87,10 @@ class NodeMachine:
         self._preparing = False
         self._making: int | None = None
         """The position whose state is being loaded or folded."""
+        self._sharding: int | None = None
+        """The seal whose digests this node makes, or has made."""
+        self._folding: SendUp | None = None
+        """Its word on them."""
         self._training: int | None = None
         """The plan of the training task that runs."""
         self._outgoing = outgoing
@@ -123,6 +130,8 @@ class NodeMachine:
             case Ticked():
                 if self._word is not None and self._unattested(self._word.at):
                     self._effects.append(self._word)
+                if self._folding is not None:
+                    self._effects.append(self._folding)
             case Prepared():
                 self._prepared, self._preparing = True, False
             case HasState():
@@ -134,6 +143,10 @@ class NodeMachine:
                     self._training = None
             case Published():
                 self._published(event)
+            case ShardsFolded():
+                if event.at == self._sharding:
+                    self._folding = SendUp(messages.Folded(word=event.word))
+                    self._effects.append(self._folding)
             case CannotFetch():
                 self._cannot_fetch(event)
         self._advance()
@@ -292,24 +305,45 @@ class NodeMachine:
         if self.at < oldest or not self.view.stands(self.at):
             saved = self.view.best_start()
             self._stop_training()  # What it has trained stands on a state that is no use any more.
+            self._advance_shards(None)
             self._making, self.at = saved.at, -1
             self.doing = f"loading the state at {saved.at}"
             self._effects.append(Load(saved))
             return
         step = self.view.next_step(self.at)
-        if step is not None:
+        self._advance_shards(step)
+        if step is not None and step.settled:
             self._making = step.position
             self.doing = f"folding round {step.round}"
             self._effects.append(self._fold(step))
 
+    def _advance_shards(self, step: Step | None) -> None:
+        """Make the digests of the next seal that this node was drawn for, until the log has them all."""
+        waits = step is not None and not step.settled
+        if self._sharding is not None and (step is None or not waits or step.position != self._sharding):
+            self._sharding, self._folding = None, None
+            self._effects.append(CancelState())
+        if step is None or not waits:
+            return
+        if self._training is None:
+            self.doing = f"waiting for the digests of round {step.round}"
+        if self._sharding is None and any(self.node in shard.folders for shard in step.shards):
+            self._sharding = step.position
+            self._effects.append(FoldShards(step))
+
     def _fold(self, step: Step) -> Fold:
         assert self.recipe is not None
         done, odd = divmod(self._count(step.position), self._attest_every)
-        evaluator = step.updates[done % len(step.updates)].claim.node
+        authors = [update.claim.node for update in step.updates]
+        evaluator = authors[done % len(authors)] if authors else None
+        news = 1 + pairs_since_fold(self.view.path, self.view.index_of(step.position))
         return Fold(
             step=step,
             snapshot=not odd and done % self.recipe.storage.snapshot_every == 0,
-            evaluate=not odd and done % self.recipe.evaluation.every == 0 and evaluator == self.node,
+            evaluate=not odd
+            and not step.pairs
+            and done % self.recipe.evaluation.every < news
+            and evaluator == self.node,
         )
 
     # --- training and claiming ---------------------------------------------------------------------------

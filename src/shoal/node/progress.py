@@ -55,6 +55,8 @@ class Unsettled(msgspec.Struct, frozen=True):
     fragments: tuple[int, ...]
     place: int = 0
     """How many seals stood when its work was planned, which decides its codec."""
+    shards: int = 0
+    """Into about how many shards it was cut; 0 for whole fragments."""
 
     @staticmethod
     def of(claim: Claim) -> Unsettled:

@@ -24,14 +24,16 @@ from shoal.base.ids import BlobId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.node import events as ev
 from shoal.node.claiming import claim_of
+from shoal.node.folding import Item, ShardFolder
 from shoal.node.keeping import Keeping
-from shoal.node.learner import Global, Learner, MadeUpdate, PrivateState
+from shoal.node.learner import Global, Learner, MadeUpdate, Met, PrivateState
 from shoal.node.link import ControlLink
 from shoal.node.machine import NodeMachine
+from shoal.node.meeting import fetch_meeting
 from shoal.node.options import NodeOptions, TrainerFactory
 from shoal.node.progress import Unsettled
 from shoal.node.session import Invitation
-from shoal.node.supply import RETRY_S, Supply
+from shoal.node.supply import RETRY_S, Supply, Waiting
 from shoal.node.watch import Watch
 from shoal.replica.blobs import BlobStore
 from shoal.replica.fold import FoldRules, check_arithmetic, fold_step
@@ -39,11 +41,13 @@ from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
 from shoal.runlog.chain import Equivocation
-from shoal.runlog.entries import Attestation, Claim, Genesis
+from shoal.runlog.entries import Attestation, Claim, Folding, Genesis
 from shoal.runlog.evidence import Evidence, encode_proof
 from shoal.runlog.statements import most_bytes
 from shoal.runlog.view import RunView, SavedState, Step, head_of
 from shoal.runlog.work import Planned
+from shoal.strategy.recipe import Recipe
+from shoal.training.trainer import Trainer
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     Attest,
@@ -91,12 +95,14 @@ class NodeService:
         self._link = ControlLink(host, identity, invitation, self._post)
         swarm = Swarm(host, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
         self._supply = Supply(host, self.blobs, swarm, self._link)
+        self._folder = ShardFolder(host, folder, self.blobs, self._supply)
         self._evidence = Evidence(
             run=invitation.run, coordinator=self._coordinator_key, keep=self.keeping.save_proof
         )
         self._watch = Watch(host, invitation.run, self._link, self._evidence)
         self._model = asyncio.Lock()
         self._candidate: tuple[int, State] | None = None
+        self._met: Met | None = None
         self._state_task: asyncio.Task[None] | None = None
         self._stop_training = asyncio.Event()
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
@@ -214,6 +220,8 @@ class NodeService:
                 self._state_task = self._spawn(self._load(effect.saved), "load")
             case ev.Fold():
                 self._state_task = self._spawn(self._fold(effect), "fold")
+            case ev.FoldShards():
+                self._state_task = self._spawn(self._fold_shards(effect.step), "fold shards")
             case ev.SaveSnapshot():
                 self._state_task = self._spawn(self._save_snapshot(effect.at), "save")
             case ev.CancelState():
@@ -291,7 +299,8 @@ class NodeService:
             for sent in learner.unsettled
         }
         await self.host.work(partial(learner.settle, fates, self.blobs.get))
-        make = partial(learner.make_update, planned.fragments, planned.round, planned.place, self.state)
+        place, shards = planned.place, planned.shards
+        make = partial(learner.make_update, planned.fragments, planned.round, place, self.state, shards)
         made = await self.host.work(make)
         blob = await self.host.work(partial(self.blobs.put, made.blob))
         private = await self.host.work(learner.private_state)
@@ -316,12 +325,11 @@ class NodeService:
 
     async def _fold(self, work: ev.Fold) -> None:
         step = work.step
-        state = None
+        state = await self._adopt_digests(step) if step.shards else None
         while state is None:
-            await self._supply.fetch_updates(
-                step, lambda blob, seconds: self._post(ev.CannotFetch(step.position, blob, seconds))
-            )
+            await self._supply.fetch_updates(step, self._waiting(step))
             state = await self.host.work(partial(self._fold_now, step))
+        self._met = await self._meeting(step)
         hashed = await self.host.work(partial(state_hash, state))
         snapshot = (
             await self.host.work(lambda: self.blobs.put(encode_state(state))) if work.snapshot else None
@@ -334,10 +342,32 @@ class NodeService:
         """The next state, or None if an update is not there (any more), or rotten, and must be fetched again."""
         assert self.state is not None and self._rules is not None
         try:
-            blobs = [self.blobs.get(update.claim.blob) for update in step.updates]
+            blobs = [self.blobs.get(blob) for blob in step.blobs]
         except (FileNotFoundError, ShoalError):
             return None
         return fold_step(self.state, step, blobs, self._rules)
+
+    def _waiting(self, step: Step) -> Waiting:
+        return lambda blob, seconds: self._post(ev.CannotFetch(step.position, blob, seconds))
+
+    async def _adopt_digests(self, step: Step) -> State:
+        assert self.state is not None and self._rules is not None
+        return await self._folder.adopt(step, self.state, self._rules, self._waiting(step))
+
+    async def _fold_shards(self, step: Step) -> None:
+        """Make the digests of this node's shards, for everybody."""
+        assert self.state is not None and self._rules is not None
+        node, reachable = self.identity.node, bool(self._blob_address)
+        make = self._folder.make(
+            step, node, self.state, self._rules, self._waiting(step), reachable=reachable
+        )
+        word = self._folding(step, await make)
+        self.host.reached("node.before-folding")
+        self._post(ev.ShardsFolded(step.position, sign(self.identity, word)))
+
+    def _folding(self, step: Step, items: tuple[Item, ...]) -> Folding:
+        at = head_of(self.machine.view, step.position)
+        return Folding(run=self.invitation.run, node=self.identity.node, at=at, items=items)
 
     async def _evaluate(self, state: State) -> float:
         async with self._model:
@@ -346,11 +376,13 @@ class NodeService:
     # --- attest -> merge -> next batch ---------------------------------------------------------------------
 
     async def _attest(self, word: ev.SendAttestation) -> None:
+        step = self.machine.view.step_at(word.at)
         attestation = Attestation(
             run=self.invitation.run,
             node=self.identity.node,
             at=head_of(self.machine.view, word.at),
             state=word.state,
+            how="adopted" if step is not None and step.adopted else "folded",
             snapshot=word.snapshot,
             validation=word.validation,
         )
@@ -359,13 +391,21 @@ class NodeService:
     async def _adopt(self, work: ev.Adopt) -> None:
         if self._candidate is None or self._candidate[0] != work.at:
             return
-        self.state, self._candidate = self._candidate[1], None
+        before, self.state = self.state, self._candidate[1]
+        self._candidate = None
         step = self.machine.view.step_at(work.at)
         new = Global(params=self.state.params, position=work.at, fragments=step.fragments if step else None)
+        learner, met = self._learner(), self._met
         async with self._model:
-            adopt = partial(self._learner().adopt, new, working=work.working, settled=work.settled)
-            await self.host.work(adopt)
+            if step is None or not step.pairs or self.state is not before:
+                await self.host.work(partial(learner.adopt, new, working=work.working, settled=work.settled))
+            if met is not None and met.position == work.at:
+                await self.host.work(partial(learner.meet, met))
         self._spawn(self._compare_logs(), "compare logs")
+
+    async def _meeting(self, step: Step | None) -> Met | None:
+        view, node = self.machine.view, self.identity.node
+        return await fetch_meeting(view, step, node, self._supply, self.machine.recipe)
 
     async def _start_over(self) -> None:
         async with self._model:
@@ -396,8 +436,7 @@ class NodeService:
         self._rules = self.machine.recipe.strategy.fold_rules()
         self._resources.quota_bytes = self.machine.recipe.storage.quota_bytes
         self._resources.max_blob_bytes = most_bytes(genesis)
-        items = genesis.manifest.train_items
-        learner = await self.host.work(partial(Learner, trainer, self.machine.recipe, items))
+        learner = await self._make_learner(trainer, self.machine.recipe, genesis)
         if self._local is not None:
             # A state that was damaged on disk costs momentum, not correctness: begin with a fresh one.
             with contextlib.suppress(ShoalError):
@@ -406,6 +445,9 @@ class NodeService:
                     learner.sent(Unsettled.of(self._kept))
         self.learner = learner
         self._post(ev.Prepared())
+
+    async def _make_learner(self, trainer: Trainer, recipe: Recipe, genesis: Genesis) -> Learner:
+        return await self.host.work(partial(Learner, trainer, recipe, genesis.manifest.train_items))
 
     async def _load(self, saved: SavedState) -> None:
         """Begin from a saved state, verified against the hash in the log."""
@@ -420,6 +462,7 @@ class NodeService:
                 f"the saved state at {saved.at} has hash {hashed[:16]}, the log says {saved.state[:16]}",
                 "the organiser must rewind the run to a sound state",
             )
+        self._met = await self._meeting(self.machine.view.step_at(saved.at))
         async with self._model:
             self._learner().forget()
         self._candidate = (saved.at, state)

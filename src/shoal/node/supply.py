@@ -7,7 +7,7 @@ ends only with the blob here (or by cancellation), and says meanwhile how long i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from shoal.base.errors import ShoalError
@@ -51,10 +51,16 @@ class Supply:
             wait = min(wait * 2, RETRY_S * 2)
             waiting(blob, self._host.clock.now() - began)
 
-    async def read(self, blob: BlobId, size_bytes: int | None, holders: tuple[NodeId, ...] = ()) -> bytes:
+    async def read(
+        self,
+        blob: BlobId,
+        size_bytes: int | None,
+        holders: tuple[NodeId, ...] = (),
+        waiting: Waiting = lambda blob, seconds: None,
+    ) -> bytes:
         """A blob's bytes, fetched if need be: a file that has rotted is set aside by reading it, and fetched anew."""
         while True:
-            await self.fetch(blob, size_bytes, holders)
+            await self.fetch(blob, size_bytes, holders, waiting)
             try:
                 return await self._host.work(partial(self._blobs.get, blob))
             except FileNotFoundError:
@@ -64,17 +70,63 @@ class Supply:
                     raise
 
     async def fetch_updates(self, step: Step, waiting: Waiting) -> None:
-        """All updates of a seal, several at a time."""
+        """All that a step's state is made of, several blobs at a time."""
         slots = asyncio.Semaphore(FETCHES_AT_ONCE)
 
-        async def one(update: Update) -> None:
+        async def one(blob: BlobId, size_bytes: int, holders: tuple[NodeId, ...]) -> None:
             async with slots:
-                holders = (*update.holders, update.claim.node)
-                await self.fetch(update.claim.blob, update.claim.size_bytes, holders, waiting)
+                await self.fetch(blob, size_bytes, holders, waiting)
 
         async with asyncio.TaskGroup() as tasks:
-            for update in step.updates:
-                tasks.create_task(one(update), name=f"fetch update {update.claim.blob[:8]}")
+            for blob, size_bytes, holders in step.sources:
+                tasks.create_task(one(blob, size_bytes, holders), name=f"fetch update {blob[:8]}")
+
+    async def try_update(self, update: Update) -> bytes | None:
+        """An update that one can do without: asked for once of everybody, and None if nobody gives it."""
+        claim = update.claim
+        sources = self._link.sources((*update.holders, claim.node))
+        await self._swarm.fetch(claim.blob, claim.size_bytes, sources)
+        try:
+            return await self._host.work(partial(self._blobs.get, claim.blob))
+        except (FileNotFoundError, ShoalError):
+            return None
+
+    async def fetch_parts(
+        self, step: Step, numbers: Sequence[int], waiting: Waiting
+    ) -> dict[int, list[bytes | None]]:
+        """By shard, its part of each update of a seal, None where an update has no such part; nothing is stored."""
+        slots = asyncio.Semaphore(FETCHES_AT_ONCE)
+        wanted = {number: step.shards[number].most_bytes for number in numbers}
+
+        async def one(update: Update) -> list[bytes | None]:
+            claim, began = update.claim, self._host.clock.now()
+            likely = (*update.holders, claim.node)
+            while True:
+                async with slots:
+                    peers = self._link.sources(likely)
+                    few = [peer for peer in peers[:-1] if peer.node in likely] + peers[-1:]
+                    for asked in (few, peers):  # Hardly anybody else has it whole.
+                        parts = await self._swarm.fetch_parts(claim.blob, len(step.shards), wanted, asked)
+                        if parts is not None:
+                            return parts
+                await self._host.clock.sleep(RETRY_S)
+                waiting(claim.blob, self._host.clock.now() - began)
+
+        if not wanted:
+            return {}
+        async with asyncio.TaskGroup() as tasks:
+            found = [tasks.create_task(one(update), name="fetch parts") for update in step.folded]
+        rows = [task.result() for task in found]
+        return {number: [row[place] for row in rows] for place, number in enumerate(wanted)}
+
+    async def share(self, blobs: Sequence[BlobId]) -> None:
+        """Have some other hold each of these, peers first, the coordinator as last resort; if anybody will."""
+        *others, coordinator = self._link.sources()
+        self._host.random.shuffle(others)
+        for blob in blobs:
+            for peer in self._swarm.order([*others, coordinator]):
+                if await self._swarm.push(blob, peer) is not None:
+                    break
 
     async def publish(
         self, claim: Claim, view: RunView, wanted: int, *, to_coordinator: bool

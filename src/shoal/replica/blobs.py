@@ -1,7 +1,8 @@
 """Content-addressed blobs on a disk: written atomically, synced, verified, resumable, pruned.
 
 In flow bytes, whole or chunk by chunk from strangers; out flow verified bytes. A blob's id is the root over
-its size and the BLAKE3 hashes of its 1 MiB chunks. Invariant: a file under its final name is complete and was
+its size and the BLAKE3 hashes of its 1 MiB chunks; one of parts (`parts.py`) begins a chunk with every part, so that
+a part can be checked without the others. Invariant: a file under its final name is complete and was
 verified when it was written; reading verifies again, so that rot is found where it matters. An id that is not
 64 hex digits, whoever sent it, names no blob.
 """
@@ -13,12 +14,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import blake3
 
 from shoal.base.disk import Buffer, Disk
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
+from shoal.replica.parts import FIRST_BYTES, MAX_PARTS, header_bytes, sizes_of
 
 CHUNK_BYTES = 1 << 20
 PRUNE_AFTER_ROUNDS = 2
@@ -26,6 +29,8 @@ PRUNE_ARRIVALS_AFTER_ROUNDS = 8
 """How long an arrival may bring nothing new. More than above: on a slow line one chunk may take some rounds."""
 _HASH_BYTES = 32
 _BLOB_ID = re.compile("[0-9a-f]{64}")
+_OF_PARTS = 1 << 63
+"""Added to the size in a list that names parts: no blob has so many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +39,66 @@ class ChunkList:
 
     size_bytes: int
     hashes: tuple[bytes, ...]
+    parts: tuple[int, ...] = ()
+    """The sizes of its parts, the header's first; () if it has none."""
 
     @property
     def blob(self) -> BlobId:
         return BlobId(blake3.blake3(self.encode()).hexdigest())
 
     def encode(self) -> bytes:
-        return self.size_bytes.to_bytes(8, "little") + b"".join(self.hashes)
+        if not self.parts:
+            return self.size_bytes.to_bytes(8, "little") + b"".join(self.hashes)
+        numbers = (self.size_bytes | _OF_PARTS, len(self.parts), *self.parts)
+        return b"".join([*(number.to_bytes(8, "little") for number in numbers), *self.hashes])
 
     def span(self, index: int) -> tuple[int, int]:
-        return index * CHUNK_BYTES, min((index + 1) * CHUNK_BYTES, self.size_bytes)
+        return _spans(self.size_bytes, self.parts)[index] if self.parts else _even(index, self.size_bytes)
+
+    def chunks_of(self, part: int) -> range:
+        """The chunks that a part is made of."""
+        counts = [-(-size // CHUNK_BYTES) for size in self.parts[: part + 1]]
+        return range(sum(counts[:-1]), sum(counts))
+
+
+def _even(index: int, size_bytes: int) -> tuple[int, int]:
+    return index * CHUNK_BYTES, min((index + 1) * CHUNK_BYTES, size_bytes)
+
+
+@lru_cache(maxsize=256)
+def _spans(size_bytes: int, parts: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Where each chunk lies: every part begins one, and is cut into even ones."""
+    spans, begin = [], 0
+    for size in parts or (size_bytes,):
+        for index in range(-(-size // CHUNK_BYTES)):
+            start, stop = _even(index, size)
+            spans.append((begin + start, begin + stop))
+        begin += size
+    return tuple(spans)
 
 
 def chunk_list(data: Buffer) -> ChunkList:
     view = memoryview(data)
-    parts = (view[i : i + CHUNK_BYTES] for i in range(0, len(view), CHUNK_BYTES))
-    return ChunkList(len(view), tuple(blake3.blake3(part).digest() for part in parts))
+    parts = sizes_of(view, len(view))
+    chunks = (view[start:stop] for start, stop in _spans(len(view), parts))
+    return ChunkList(len(view), tuple(blake3.blake3(chunk).digest() for chunk in chunks), parts)
 
 
 def read_chunk_list(data: bytes, blob: BlobId) -> ChunkList | None:
     """The list in hostile bytes, or None if it is not this blob's."""
-    if len(data) < 8 or (len(data) - 8) % _HASH_BYTES:
+    size_bytes, begin = int.from_bytes(data[:8], "little"), 8
+    parts: tuple[int, ...] = ()
+    if size_bytes & _OF_PARTS:
+        size_bytes ^= _OF_PARTS
+        begin = 16 + 8 * min(int.from_bytes(data[8:16], "little"), MAX_PARTS + 1)
+        parts = tuple(int.from_bytes(data[at : at + 8], "little") for at in range(16, begin, 8))
+        if sum(parts) != size_bytes or not parts:
+            return None
+    if len(data) < begin or (len(data) - begin) % _HASH_BYTES:
         return None
-    hashes = tuple(data[i : i + _HASH_BYTES] for i in range(8, len(data), _HASH_BYTES))
-    found = ChunkList(int.from_bytes(data[:8], "little"), hashes)
-    right_count = len(hashes) == -(-found.size_bytes // CHUNK_BYTES)
+    hashes = tuple(data[at : at + _HASH_BYTES] for at in range(begin, len(data), _HASH_BYTES))
+    found = ChunkList(size_bytes, hashes, parts)
+    right_count = len(hashes) == sum(-(-size // CHUNK_BYTES) for size in parts or (size_bytes,))
     return found if right_count and found.blob == blob else None
 
 
@@ -189,13 +229,17 @@ class BlobStore:
         return True
 
     def finish(self, blob: BlobId) -> bool:
-        """Make a complete arrival durable. False while chunks are missing."""
+        """Make a complete arrival durable. False while chunks are missing, or if it does not have the parts that its
+        list says: nobody could read it, so it goes."""
         with self._lock:
             if self.has(blob):
                 self._arriving.pop(blob, None)
                 return True
             arriving = self._arriving.get(blob)
             if arriving is None or arriving.missing:
+                return False
+            if self._parts_in(f"{_path(blob)}.part", arriving.chunks.size_bytes) != arriving.chunks.parts:
+                self._remove(f"{blob}.part")
                 return False
             self._finish(blob)
             self._lists[blob] = arriving.chunks
@@ -324,6 +368,10 @@ class BlobStore:
         self._sizes[name] = size_bytes
         if not size_bytes:
             del self._sizes[name]
+
+    def _parts_in(self, path: str, size_bytes: int) -> tuple[int, ...]:
+        length = header_bytes(self._disk.read(path, 0, min(FIRST_BYTES, size_bytes)))
+        return sizes_of(self._disk.read(path, 0, min(length, size_bytes)), size_bytes) if length else ()
 
     def _unsound_chunks(self, blob: BlobId, chunks: ChunkList) -> list[int]:
         part = _path(blob) + ".part"

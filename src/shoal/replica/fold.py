@@ -20,6 +20,7 @@ from shoal.aggregate.chunks import Spans, in_chunks
 from shoal.base.errors import ShoalError
 from shoal.codec import CODECS
 from shoal.codec.base import CHUNK, Codec, Source
+from shoal.replica.graft import apply_graft
 from shoal.replica.state import State
 from shoal.replica.update import open_update
 from shoal.runlog.entries import Genesis
@@ -54,6 +55,8 @@ class FoldRules:
     """Work that begins before so many seals stand is sent, and folded, without any codec's loss."""
     digest: Codec | None = None
     """What every aggregate goes through before the outer optimiser, with a residual of its own."""
+    sharded: Codec | None = None
+    """What digests are encoded with where others fold for everybody, see `replica.sharded`."""
 
     @property
     def slots(self) -> tuple[str, ...]:
@@ -88,13 +91,30 @@ class Folded:
 
 
 def fold_step(state: State, step: Step, blobs: Sequence[bytes], rules: FoldRules) -> State:
-    """The state after a seal of the log, whose updates these are."""
+    """The state after a seal of the log, whose updates these are (or after a graft, which is one blob)."""
+    if step.graft is not None:
+        return apply_graft(state, blobs[0])
     updates = [
         SealedBlob(blob, update.weight, update.ages, update.place)
-        for blob, update in zip(blobs, step.updates, strict=True)
+        for blob, update in zip(blobs, step.folded, strict=True)
     ]
-    folded = fold(state, step.fragments, updates, rules, whole=step.whole, rate=step.rate, place=step.place)
+    folded = fold(
+        state,
+        step.fragments,
+        updates,
+        rules,
+        whole=step.whole,
+        rate=step.rate,
+        place=step.place,
+        seed=seed_of(step),
+    )
     return folded.state
+
+
+def seed_of(step: Step) -> str:
+    """What a rule that draws draws from. Blob ids are hashes of what was sent, so nobody knew this one when choosing an
+    update."""
+    return hashed("".join(update.claim.blob for update in step.folded).encode())
 
 
 def fold(
@@ -106,9 +126,11 @@ def fold(
     *,
     rate: float = 1.0,
     place: int = 0,
+    seed: str | None = None,
 ) -> Folded:
     """Apply updates, in order, to the named fragments. `whole` is the weight of the whole fleet, where those
-    that are here are but a part of it; `rate` a factor on the outer rate; `place` how many seals stood before."""
+    that are here are but a part of it; `rate` a factor on the outer rate; `place` how many seals stood before;
+    `seed` see `Gathering.seed`."""
     opened = [
         open_update(update.blob, state.layout, fragments, rules.codec_at(update.place)) for update in updates
     ]
@@ -132,17 +154,19 @@ def fold(
             numel=state.layout.fragments[index].numel,
             slots={name: vector[part] for name, vector in slots.items()},
             device=params.device,
+            seed=seed,
         )
-        here = _Fragment(params[part], dict(gathering.slots), rules.outer, state.taken(index), rate)
+        here = Part(params[part], dict(gathering.slots), rules.outer, state.taken(index), rate)
         combine, through = rules.aggregator.begin(gathering), rules.digest_at(place)
         if through is None:
             here.fold(combine)
         else:
             here.fold_through(combine, through, _seed(place, index))
-    return Folded(State(state.layout, params, slots, _counted(state, fragments, rules.outer)), void)
+    return Folded(State(state.layout, params, slots, counted(state, fragments, rules.outer)), void)
 
 
-def _counted(state: State, fragments: tuple[int, ...], outer: OuterOptimizer) -> tuple[int, ...]:
+def counted(state: State, fragments: tuple[int, ...], outer: OuterOptimizer) -> tuple[int, ...]:
+    """How many outer steps each fragment has taken, after one of these."""
     if not outer.counts:
         return state.steps
     every = range(len(state.layout.fragments))
@@ -155,8 +179,8 @@ def _seed(place: int, fragment: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fragment:
-    """A fragment's step: its parameters and slots, changed in place chunk by chunk."""
+class Part:
+    """One fragment's step, or one shard's: its parameters and slots, changed in place chunk by chunk."""
 
     params: torch.Tensor
     slots: dict[str, torch.Tensor]
@@ -166,7 +190,7 @@ class _Fragment:
 
     def fold(self, combine: Combine) -> None:
         """One aggregate, one step."""
-        self._each(combine, self._step)
+        each_chunk(combine, self.params, self._step)
 
     def fold_through(self, combine: Combine, codec: Codec, seed: int) -> None:
         """One aggregate into the residual, as much out of it as the codec's bytes hold, and a step by that."""
@@ -175,7 +199,7 @@ class _Fragment:
         def add(start: int, stop: int, aggregate: torch.Tensor) -> None:
             residual[start:stop].add_(aggregate).clamp_(-LARGEST, LARGEST)
 
-        self._each(combine, add)
+        each_chunk(combine, self.params, add)
         source = _through(codec, residual, seed)
 
         def decode(start: int, stop: int, out: torch.Tensor, scratch: torch.Tensor) -> None:
@@ -188,23 +212,27 @@ class _Fragment:
             residual[start:stop].sub_(decoded)
             self._step(start, stop, decoded)
 
-        self._each(decode, step)
+        each_chunk(decode, self.params, step)
 
     def _step(self, start: int, stop: int, update: torch.Tensor) -> None:
         here = {name: vector[start:stop] for name, vector in self.slots.items()}
         self.outer.step(self.params[start:stop], here, update, self.taken, self.rate)
 
-    def _each(self, combine: Combine, take: Callable[[int, int, torch.Tensor], None]) -> None:
-        """Combine every chunk, cut it to size, and hand it on."""
 
-        def some(spans: Spans) -> None:
-            out, scratch = torch.empty_like(self.params[:CHUNK]), torch.empty_like(self.params[:CHUNK])
-            for start, stop in spans:
-                values = out[: stop - start]
-                combine(start, stop, values, scratch[: stop - start])
-                take(start, stop, values.clamp_(-LARGEST, LARGEST))
+Take = Callable[[int, int, torch.Tensor], None]
 
-        in_chunks(self.params.numel(), self.params.device, some)
+
+def each_chunk(combine: Combine, like: torch.Tensor, take: Take) -> None:
+    """Combine every chunk of a vector like this one, cut it to size, and hand it on."""
+
+    def some(spans: Spans) -> None:
+        out, scratch = torch.empty_like(like[:CHUNK]), torch.empty_like(like[:CHUNK])
+        for start, stop in spans:
+            values = out[: stop - start]
+            combine(start, stop, values, scratch[: stop - start])
+            take(start, stop, values.clamp_(-LARGEST, LARGEST))
+
+    in_chunks(like.numel(), like.device, some)
 
 
 def _through(codec: Codec, values: torch.Tensor, seed: int) -> Source | None:

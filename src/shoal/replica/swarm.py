@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
+
+import blake3
 
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Host, Peer, Refused
@@ -83,6 +85,51 @@ class Swarm:
         if small is not None and size_bytes is not None and size_bytes >= chunks.size_bytes:
             report.wrong |= small.wrong  # The hint was good, so their bytes were not.
         return await self._fetch_chunks(chunks, peers, report)
+
+    async def fetch_parts(
+        self, blob: BlobId, count: int, wanted: Mapping[int, int], peers: Sequence[Peer]
+    ) -> list[bytes | None] | None:
+        """Some parts of a blob that should have `count`, each with the most bytes that it may have; from this disk if
+        it is here, else only these from others. None for one that is too long, and for all if the blob has another
+        number of them, which everybody finds alike; None for the whole if it cannot be had now."""
+        if not is_blob_id(blob):
+            return [None] * len(wanted)
+        chunks = await self._host.work(lambda: self._store.chunks(blob))
+        if chunks is None:
+            found = await self._find_list(blob, self.order(peers))
+            if found is None:
+                return None
+            chunks = found[0]
+        if len(chunks.parts) != count + 1:
+            return [None] * len(wanted)
+        fit = [part for part, most in wanted.items() if chunks.parts[part + 1] <= most]
+        pieces = await self._fetch_pieces(chunks, [n for p in fit for n in chunks.chunks_of(p + 1)], peers)
+        if pieces is None:
+            return None
+        whole = {part: b"".join(pieces[n] for n in chunks.chunks_of(part + 1)) for part in fit}
+        return [whole.get(part) for part in wanted]
+
+    async def _fetch_pieces(
+        self, chunks: ChunkList, wanted: Sequence[int], peers: Sequence[Peer]
+    ) -> dict[int, bytes] | None:
+        """These chunks of a blob, checked, from this disk or from others, and not stored."""
+        pieces: dict[int, bytes] = {}
+
+        async def accept(index: int, data: bytes) -> bool:
+            good = blake3.blake3(data).digest() == chunks.hashes[index]
+            if good:
+                pieces[index] = data
+            return good
+
+        for index in wanted:
+            data = await self._host.work(partial(self._store.read, chunks.blob, *chunks.span(index)))
+            if data is None or not await accept(index, data):
+                break
+        spans = {index: chunks.span(index) for index in wanted if index not in pieces}
+        if spans:
+            transfer = self._transfer(f"blobs/{chunks.blob}", spans, accept)
+            await transfer.run(self.order(peers))
+        return pieces if len(pieces) == len(set(wanted)) else None
 
     async def push(
         self, blob: BlobId, peer: Peer, accepts: Callable[[Signed], bool] = _anything

@@ -1,4 +1,4 @@
-"""An update on its way: one blob holding an encoded pseudo-gradient for each fragment it touches.
+"""An update on its way: one blob holding an encoded pseudo-gradient for each fragment (or shard) it touches.
 
 In flow flat values by fragment; out flow bytes, and back. Invariant: `open_update` is total: hostile bytes give
 None, identically on every machine, and never more memory than the layout needs.
@@ -10,6 +10,8 @@ import msgspec
 
 from shoal.base.layout import Layout
 from shoal.codec.base import Codec, Source
+from shoal.replica.parts import split_parts
+from shoal.runlog.sharding import Span, cut
 
 _MAGIC = b"shoal-update-1\n"
 _MAX_HEADER_BYTES = 1 << 20
@@ -50,3 +52,15 @@ def open_update(
         sources[index] = source
         offset += length
     return sources if offset == len(blob) else None
+
+
+def open_cut(
+    blob: bytes, layout: Layout, fragments: tuple[int, ...], codec: Codec, shards: int
+) -> list[tuple[Span, Source]]:
+    """The values by shard of an update that was cut into about so many; those that are sound."""
+    spans = cut(layout, fragments, shards)
+    opened = [
+        (span, codec.open(memoryview(payload), span[2] - span[1]))
+        for span, payload in zip(spans, split_parts(blob, len(spans)) or (), strict=False)
+    ]
+    return [(span, source) for span, source in opened if source is not None]

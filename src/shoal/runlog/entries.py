@@ -82,11 +82,24 @@ class Attestation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """The seal or rewind that led there."""
     state: str
     how: str = "folded"
-    """`folded` from all updates, or `adopted` from digests; only `folded` counts towards a quorum."""
+    """`folded` from all updates, or `adopted` from digests, whose folders' words are in the log; each counts where the
+    log has led everybody that way."""
     snapshot: BlobId | None = None
     """The state's blob, where this version is one to keep."""
     validation: float | None = None
     """Validation loss, from the member whose turn it was to evaluate."""
+
+
+class Folding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A folder's word on the shards of a seal that it was drawn for. Its digests, and the residuals that they leave,
+    are durable before it leaves; a shard that is not named is one it could not fold."""
+
+    run: RunId
+    node: NodeId
+    at: Head
+    """The seal."""
+    items: tuple[tuple[int, BlobId, int], ...]
+    """(number of the shard, its digest, bytes of that), in order."""
 
 
 # --- bodies of entries -------------------------------------------------------------------------------
@@ -106,6 +119,8 @@ class Genesis(msgspec.Struct, frozen=True, kw_only=True, tag="genesis"):
     snapshot_bytes: int
     arithmetic: int = 1
     """The version of the fold's arithmetic, see `replica.fold`."""
+    parent: RunId = RunId("")
+    """The run that this one is a region of; "" if it stands alone."""
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="joined"):
@@ -148,6 +163,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
     """By what the claims for this plan are weighed, see `runlog.weights`."""
     rate: float = 1.0
     """What the outer optimiser's rate is multiplied by in this round's step; above 0, and 1 at most."""
+    folders: int = 0
+    """How many members fold each shard of the round, for everybody; 0 if everybody folds everything."""
+    shards: int = 0
+    """Into about how many shards the updates of such a round are cut, see `runlog.sharding`."""
 
 
 class Accepted(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,6 +193,8 @@ class Seal(msgspec.Struct, frozen=True, kw_only=True, tag="seal"):
     reason: str
     whole: int = 0
     """The weight of the whole fleet, where these updates are but a part of it; 0 if they are the whole."""
+    pairs: bool = False
+    """True if the state stays as it is, and the authors of these updates meet two by two, see `runlog.pairs`."""
 
 
 class Digest(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,13 +205,20 @@ class Digest(msgspec.Struct, frozen=True, kw_only=True):
     stop: int
     blob: BlobId
     folders: tuple[NodeId, ...]
+    """Those who signed for it."""
+    size_bytes: int = 0
 
 
 class Digests(msgspec.Struct, frozen=True, kw_only=True, tag="digests"):
-    """Folded shards of the seal at `seal`, for nodes that do not fold every update themselves."""
+    """Folded shards of the seal at `seal`, for nodes that do not fold every update themselves. Shards that are not
+    listed are folded by everybody."""
 
     seal: int
     items: tuple[Digest, ...]
+    """What the words come to, see `runlog.sharding.agreed`."""
+    words: tuple[Signed, ...] = ()
+    """The folders' words, each a `Folding`."""
+    reason: str = ""
 
 
 class Attestations(msgspec.Struct, frozen=True, kw_only=True, tag="attestations"):
@@ -208,6 +236,15 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, tag="snapshot"):
     holders: tuple[NodeId, ...]
 
 
+class Graft(msgspec.Struct, frozen=True, kw_only=True, tag="graft"):
+    """News of the parent run enter its region: the parameters move by what the blob holds, see `replica.graft`."""
+
+    parent: Head
+    """The state of the parent run that they lead to, by the place in its log."""
+    blob: BlobId
+    size_bytes: int
+
+
 class Rewind(msgspec.Struct, frozen=True, kw_only=True, tag="rewind"):
     """The state is again what it was after the seal at `to` (0: the beginning)."""
 
@@ -222,7 +259,7 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True, tag="stopped"):
     rejected: tuple[Rejected, ...] = ()
 
 
-Body = Genesis | Joined | Left | Plan | Seal | Digests | Attestations | Snapshot | Rewind | Stopped
+Body = Genesis | Joined | Left | Plan | Seal | Digests | Attestations | Snapshot | Graft | Rewind | Stopped
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

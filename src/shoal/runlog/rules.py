@@ -6,15 +6,18 @@ changes nothing; statements of nodes inside an entry are opened by `statements`,
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shoal.runlog.chain import BadEntry
 from shoal.runlog.entries import (
     Assignment,
+    Attestation,
     Attestations,
     Body,
     Digests,
     Genesis,
+    Graft,
     Joined,
     Left,
     Plan,
@@ -24,19 +27,38 @@ from shoal.runlog.entries import (
     Snapshot,
     Stopped,
 )
-from shoal.runlog.statements import most_tokens, open_attestation, require
+from shoal.runlog.sharding import MAX_FOLDERS, MAX_SHARDS, agreed
+from shoal.runlog.statements import (
+    SPARE_BYTES,
+    is_hash,
+    most_tokens,
+    open_attestation,
+    open_folding,
+    require,
+)
 from shoal.runlog.weights import WEIGHTS
 from shoal.runlog.work import MAX_STALENESS
 from shoal.wire.identity import node_id
 
 if TYPE_CHECKING:
-    from shoal.runlog.view import RunView
+    from shoal.runlog.view import RunView, Update
 
 MAX_TEXT = 200
 
 
-def check_body(view: RunView, body: Body) -> None:
-    """Raise `BadEntry` unless this body may come next."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What nodes state in an entry, checked: opened once, for the rule and for the view that takes it."""
+
+    updates: tuple[Update, ...] = ()
+    words: tuple[Attestation, ...] = ()
+
+
+NOTHING = Opened()
+
+
+def check_body(view: RunView, body: Body) -> Opened:
+    """Raise `BadEntry` unless this body may come next; the nodes' statements in it, opened."""
     if (view.genesis is None) != isinstance(body, Genesis):
         raise BadEntry("is a second genesis" if view.genesis else "comes before the genesis entry")
     if view.stopped is not None and not isinstance(body, Attestations | Snapshot | Rewind):
@@ -51,24 +73,28 @@ def check_body(view: RunView, body: Body) -> None:
         case Plan():
             _check_plan(view, body)
         case Seal():
-            _check_seal(view, body)
+            return Opened(updates=_check_seal(view, body))
         case Digests():
-            require(view.index_of(body.seal) is not None, "has digests of a seal that does not stand")
+            _check_digests(view, body)
         case Attestations():
-            for item in body.items:
-                open_attestation(view, item)
+            return Opened(words=tuple(open_attestation(view, item) for item in body.items))
         case Snapshot():
             require(view.stands(body.at), f"snapshots position {body.at}, which does not stand")
+        case Graft():
+            _check_graft(view, body)
         case Rewind():
             may = view.may_rewind(body.to)
             require(may, f"rewinds to {body.to}, which does not stand or is not kept")
         case Stopped():
+            require(view.unsettled is None, "stops the run before the digests of its last seal")
             _check_rejected(view, body.rejected)
         case Genesis():
             pass
+    return NOTHING
 
 
 def _check_plan(view: RunView, plan: Plan) -> None:
+    require(view.unsettled is None, "plans a round before the digests of the last seal")
     require(plan.round == view.round, f"plans round {plan.round} where {view.round} is next")
     known = bool(plan.fragments) and all(f in range(len(view.versions)) for f in plan.fragments)
     require(known, "plans unknown fragments")
@@ -79,6 +105,7 @@ def _check_plan(view: RunView, plan: Plan) -> None:
     require(0 < plan.rate <= 1, f"steps at {plan.rate} of the outer rate, not above 0 and at most 1")
     same = view.plan is None or plan.rate == view.plan.rate
     require(same, "steps at another rate than the round's first plan")
+    _check_sharding(view, plan)
     names = [assignment.node for assignment in plan.members]
     require(bool(names or view.planned), "plans no work where none is out")
     require(len(set(names)) == len(names), "assigns one member twice")
@@ -87,6 +114,39 @@ def _check_plan(view: RunView, plan: Plan) -> None:
         require(assignment.node in view.members, f"assigns work to {assignment.node}, not a member")
         _check_assignment(assignment, start)
         start = assignment.data.start + assignment.data.count
+
+
+def _check_sharding(view: RunView, plan: Plan) -> None:
+    """Some folders and some shards, or neither, for the whole round."""
+    bounded = 0 < plan.folders <= MAX_FOLDERS and 0 < plan.shards <= MAX_SHARDS
+    require(bounded or plan.folders == plan.shards == 0, "plans no proper folding through digests")
+    same = view.plan is None or (plan.folders, plan.shards) == (view.plan.folders, view.plan.shards)
+    require(same, "plans other digests than the round's first plan")
+    timely = not plan.folders or not any(member.staleness for member in plan.members)
+    require(timely, "plans digests of work that may come late, and of another cut")
+
+
+def _check_digests(view: RunView, body: Digests) -> None:
+    """Of the seal that waits for them, and just what the folders' own words come to."""
+    step = view.unsettled
+    if step is None or step.position != body.seal:
+        raise BadEntry("has digests of a seal that does not wait for any")
+    words = [open_folding(view, signed) for signed in body.words]
+    nodes = [word.node for word in words]
+    require(len(set(nodes)) == len(nodes), "has two words of one folder")
+    require(body.items == agreed(step, words), "has other digests than its folders signed for")
+    require(len(body.reason) <= MAX_TEXT, "has a reason that is too long")
+
+
+def _check_graft(view: RunView, graft: Graft) -> None:
+    """News of this region's own parent, newer than the last, between two rounds of everybody."""
+    require(view.genesis is not None and bool(view.genesis.parent), "grafts onto a run that is no region")
+    require(view.plan is None and view.unsettled is None, "grafts in the middle of a round")
+    require(not view.path or not view.path[-1].pairs, "grafts between rounds of pairs")
+    require(graft.parent.position > view.grafted, "grafts what is not new")
+    numel = view.genesis.layout.numel if view.genesis else 0
+    sound = is_hash(graft.blob) and is_hash(graft.parent.hash)
+    require(sound and 0 < graft.size_bytes <= 8 * numel + SPARE_BYTES, "has a malformed graft")
 
 
 def _check_assignment(work: Assignment, start: int) -> None:
@@ -100,17 +160,21 @@ def _check_assignment(work: Assignment, start: int) -> None:
     require(fits, f"assigns {work.node} samples that overlap others'")
 
 
-def _check_seal(view: RunView, seal: Seal) -> None:
+def _check_seal(view: RunView, seal: Seal) -> tuple[Update, ...]:
     if view.plan is None:
         raise BadEntry("seals a round that was not planned")
     require(seal.fragments == view.plan.fragments, "seals other fragments than were planned")
     require(seal.round == view.round, f"seals round {seal.round} where {view.round} is next")
     require(bool(seal.accepted), "seals no update")
-    updates = [view.open_accepted(item) for item in seal.accepted]
+    updates = tuple(view.open_accepted(item) for item in seal.accepted)
     nodes = [update.claim.node for update in updates]
     require(len(set(nodes)) == len(nodes), "counts one node's work twice")
     _check_whole(view, seal.whole, sum(update.weight for update in updates))
+    timely = not seal.pairs or (not seal.whole and not any(update.ages for update in updates))
+    require(timely, "pairs up late updates")
+    require(not (seal.pairs and view.plan.folders), "pairs up updates that were cut for digests")
     _check_rejected(view, seal.rejected)
+    return updates
 
 
 def _check_whole(view: RunView, whole: int, counted: int) -> None:

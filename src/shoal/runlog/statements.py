@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 from shoal.base.ids import NodeId
 from shoal.runlog.chain import BadEntry
-from shoal.runlog.entries import Attestation, Claim, DataRange, Genesis, Receipt
+from shoal.runlog.entries import Attestation, Claim, DataRange, Folding, Genesis, Receipt
 from shoal.runlog.work import Planned
-from shoal.wire.signed import Signed, open_signed, parse
+from shoal.wire.signed import Signed, is_signed, open_signed, parse
 
 if TYPE_CHECKING:
     from shoal.runlog.view import Member, RunView
 
 T = TypeVar("T")
-MAX_CLAIM_BYTES, MAX_WORD_BYTES = 4096, 1024
+MAX_CLAIM_BYTES, MAX_WORD_BYTES, MAX_FOLDING_BYTES = 4096, 1024, 1 << 17
 MAX_RANGES, MAX_MERGES, MAX_RECEIPTS = 8, 16, 16
 SPARE_BYTES = 1 << 16
 """What an update may have beyond eight bytes a parameter: headers, codebooks."""
@@ -45,12 +45,11 @@ def open_claim(view: RunView, signed: Signed) -> Claim:
     """The claim, if it may be sealed now. Raises `BadEntry` with the reason otherwise."""
     require(len(signed.payload) <= MAX_CLAIM_BYTES, "has a claim that is too long")
     # The node is named inside the payload; parse it unchecked to learn whose key to check it with.
-    unchecked = parse(signed.payload, Claim)
-    member = view.members.get(unchecked.node) if unchecked else None
-    if member is None:
+    claim = parse(signed.payload, Claim)
+    member = view.members.get(claim.node) if claim else None
+    if claim is None or member is None:
         raise BadEntry("has a claim of a node that is not a member")
-    claim = open_signed(signed, Claim, member.public)
-    if claim is None:
+    if not is_signed(signed, Claim, member.public):
         raise BadEntry(f"has a claim that {member.node} did not sign")
     planned = _check_place(view, claim, member)
     _check_content(view, claim)
@@ -144,24 +143,42 @@ def open_receipts(view: RunView, claim: Claim, receipts: tuple[Signed, ...]) -> 
 
 def open_receipt(view: RunView, signed: Signed) -> Receipt | None:
     """A receipt of this run that a member or the coordinator signed, or None."""
-    unchecked = _parse_small(signed, Receipt)
-    public = view.public_of(unchecked.holder) if unchecked else None
-    receipt = open_signed(signed, Receipt, public) if public else None
-    return receipt if receipt is not None and receipt.run == view.run else None
+    receipt = _parse_small(signed, Receipt)
+    public = view.public_of(receipt.holder) if receipt is not None and receipt.run == view.run else None
+    return receipt if public and is_signed(signed, Receipt, public) else None
 
 
 def open_attestation(view: RunView, signed: Signed) -> Attestation:
     """A member's attestation of a position of this log. Raises `BadEntry`."""
-    unchecked = _parse_small(signed, Attestation)
-    member = view.members.get(unchecked.node) if unchecked else None
-    word = open_signed(signed, Attestation, member.public) if member else None
-    if word is None:
+    word = _parse_small(signed, Attestation)
+    member = view.members.get(word.node) if word else None
+    if word is None or member is None or not is_signed(signed, Attestation, member.public):
         raise BadEntry("has an attestation that no member signed")
     known = 0 <= word.at.position < view.length and view.hashes[word.at.position] == word.at.hash
     require(known and word.run == view.run, "has an attestation of another log")
     sound = is_hash(word.state) and (word.snapshot is None or is_hash(word.snapshot))
     finite = word.validation is None or math.isfinite(word.validation)
     require(sound and finite and word.how in ("folded", "adopted"), "has a malformed attestation")
+    return word
+
+
+def open_folding(view: RunView, signed: Signed) -> Folding:
+    """A folder's word on shards of the seal whose digests are out. Raises `BadEntry`."""
+    unchecked = parse(signed.payload, Folding) if len(signed.payload) <= MAX_FOLDING_BYTES else None
+    member = view.members.get(unchecked.node) if unchecked else None
+    word = open_signed(signed, Folding, member.public) if member else None
+    step = view.unsettled
+    if word is None or step is None:
+        raise BadEntry("has a folder's word that no member signed, or that no seal waits for")
+    here = word.at.position == step.position and word.at.hash == view.hashes[step.position]
+    require(here and word.run == view.run, "has a folder's word on another seal")
+    numbers = [number for number, _, _ in word.items]
+    own = [number for number, shard in enumerate(step.shards) if word.node in shard.folders]
+    fair = numbers == sorted(set(numbers)) and set(numbers) <= set(own)
+    require(fair, f"has a word of {word.node[:12]} on shards that it was not drawn for")
+    for number, blob, size_bytes in word.items:
+        sound = is_hash(blob) and 0 < size_bytes <= step.shards[number].most_bytes
+        require(sound, f"has a word of {word.node[:12]} on a digest that cannot be")
     return word
 
 

@@ -8,7 +8,7 @@ coordinator before it appends, a node as it follows, and `verify` afterwards all
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.data.manifest import blobs as data_blobs
@@ -20,9 +20,11 @@ from shoal.runlog.entries import (
     Body,
     Claim,
     DataRange,
+    Digest,
     Digests,
     Entry,
     Genesis,
+    Graft,
     Head,
     Joined,
     Left,
@@ -33,8 +35,9 @@ from shoal.runlog.entries import (
     Snapshot,
     Stopped,
 )
-from shoal.runlog.rules import MAX_TEXT, check_body
-from shoal.runlog.statements import open_attestation, open_claim, open_receipts, require
+from shoal.runlog.rules import MAX_TEXT, Opened, check_body
+from shoal.runlog.sharding import Shard, by_shard, shards_of
+from shoal.runlog.statements import open_claim, open_receipts, require
 from shoal.runlog.work import OpenWork, Pace, Planned, Standing, expire_work, give_work, settle_work
 from shoal.wire.identity import node_id
 
@@ -104,6 +107,50 @@ class Step:
     """See `Plan.rate`."""
     place: int = 0
     """How many seals stood before it."""
+    pairs: bool = False
+    """See `Seal.pairs`."""
+    graft: Graft | None = None
+    """Where it is no seal of this run's, but its parent's news."""
+    shards: tuple[Shard, ...] = ()
+    """Where it is folded through digests: what its updates are cut into, and by whom each is folded."""
+    digests: tuple[Digest | None, ...] | None = None
+    """By shard, its digest, or None if everybody folds it; None while the log does not say."""
+
+    @property
+    def settled(self) -> bool:
+        """False while it depends on digests that are not in the log yet."""
+        return not self.shards or self.digests is not None
+
+    @property
+    def adopted(self) -> bool:
+        """True if some of it was folded by others."""
+        return any(self.digests or ())
+
+    @property
+    def folded_by_all(self) -> tuple[int, ...]:
+        """The shards that everybody folds."""
+        return tuple(number for number, digest in enumerate(self.digests or ()) if digest is None)
+
+    @property
+    def sources(self) -> tuple[tuple[BlobId, int, tuple[NodeId, ...]], ...]:
+        """What its state is made of: (blob, size, holders) of updates and of digests."""
+        if self.graft is not None:
+            return ((self.graft.blob, self.graft.size_bytes, ()),)
+        found = [(d.blob, d.size_bytes, d.folders) for d in self.digests or () if d is not None]
+        if not self.adopted or self.folded_by_all:
+            claims = [(update.claim, update.holders) for update in self.folded]
+            found += [(claim.blob, claim.size_bytes, (*held, claim.node)) for claim, held in claims]
+        return tuple(found)
+
+    @property
+    def folded(self) -> tuple[Update, ...]:
+        """The updates that move the state."""
+        return () if self.pairs else self.updates
+
+    @property
+    def blobs(self) -> tuple[BlobId, ...]:
+        """What moves the state, where it is not cut into shards."""
+        return (self.graft.blob,) if self.graft else tuple(update.claim.blob for update in self.folded)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +188,8 @@ class RunView:
         self.attested: dict[int, dict[NodeId, Attestation]] = {}
         self.stopped: str | None = None
         self._kept: list[SavedState] | None = None
+        self.rewound_at = -1
+        """The position of the last rewind."""
         self.began_ms = 0
         """When the first round was planned, by the coordinator's clock."""
 
@@ -154,6 +203,17 @@ class RunView:
     def at(self) -> int:
         """The position whose state is current: the last standing seal, or 0."""
         return self.path[-1].position if self.path else 0
+
+    @property
+    def unsettled(self) -> Step | None:
+        """The last seal, while it waits for digests."""
+        return self.path[-1] if self.path and not self.path[-1].settled else None
+
+    @property
+    def grafted(self) -> int:
+        """The place in the parent's log that this region's state has news of; -1 for none."""
+        grafts = (step.graft.parent.position for step in reversed(self.path) if step.graft is not None)
+        return next(grafts, -1)
 
     @property
     def steps_done(self) -> int:
@@ -223,11 +283,13 @@ class RunView:
         return not over and self.stands(to) and to >= self.kept_states()[0].at
 
     def needed_blobs(self) -> set[BlobId]:
-        """Blobs that somebody may still need: the kept states, every update after them, and the data."""
+        """Blobs that somebody may still need: the kept states, every update (or what was made of all of them) after
+        them, and the data."""
         kept = self.kept_states()
         needed = {saved.blob for saved in kept}
         later = self.path[bisect_left(self.path, kept[0].at + 1, key=_position) :]
-        needed.update(update.claim.blob for step in later for update in step.updates)
+        needed.update(blob for step in later for blob, _, _ in step.sources)
+        needed.update(update.claim.blob for step in later if step.pairs for update in step.updates)
         if self.genesis:
             needed.update(data_blobs(self.genesis.manifest))
         return needed
@@ -242,16 +304,15 @@ class RunView:
         else:
             public, run = self.genesis.coordinator, self.run
         check_link(link, self.head, self.term, run, public)
-        self.check(body)
-        self._take(entry)
+        self._take(entry, self.check(body))
         self.run, self.head, self.term, self.time_ms = run, link.head, entry.term, entry.time_ms
         self.hashes.append(link.hash)
         if isinstance(body, Plan) and not self.began_ms:
             self.began_ms = entry.time_ms
 
-    def check(self, body: Body) -> None:
-        """Raise `BadEntry` unless this body may come next."""
-        check_body(self, body)
+    def check(self, body: Body) -> Opened:
+        """Raise `BadEntry` unless this body may come next; the nodes' statements in it, opened."""
+        return check_body(self, body)
 
     def open_accepted(self, item: Accepted) -> Update:
         """An accepted update with its receipts checked. Raises `BadEntry`."""
@@ -265,7 +326,7 @@ class RunView:
         holders = open_receipts(self, claim, item.receipts)
         return Update(claim, item.weight, holders, ages if any(ages) else (), work.place)
 
-    def _take(self, entry: Entry) -> None:
+    def _take(self, entry: Entry, opened: Opened) -> None:
         body = entry.body
         if entry.term != self.term:
             self.pace.interrupted()
@@ -288,18 +349,25 @@ class RunView:
             case Plan():
                 self._take_plan(body, entry)
             case Seal():
-                self._take_seal(body, entry)
+                self._take_seal(body, entry, opened.updates)
             case Attestations():
-                for signed in body.items:
-                    word = open_attestation(self, signed)
+                for word in opened.words:
                     self.attested.setdefault(word.at.position, {})[word.node] = word
             case Snapshot():
                 saved = SavedState(body.at, body.state, body.blob, body.size_bytes, body.holders)
                 self.snapshots.append(saved)
+            case Graft():
+                every = tuple(range(len(self.versions)))
+                place = self.steps_done
+                self.path.append(
+                    Step(entry.position, self.round, every, (), totals=self.totals, place=place, graft=body)
+                )
+                self.versions = [version + 1 for version in self.versions]
             case Rewind():
                 while self.path and self.path[-1].position > body.to:
                     self.path.pop()
                 self.versions = [version + 1 for version in self.versions]
+                self.rewound_at = entry.position
                 self._close_round()
                 self.planned = {}
             case Stopped():
@@ -308,7 +376,7 @@ class RunView:
                 self._close_round()
                 self.planned = {}
             case Digests():
-                pass
+                self.path[-1] = replace(self.path[-1], digests=by_shard(self.path[-1], body.items))
 
     def _take_plan(self, plan: Plan, entry: Entry) -> None:
         self.plan, self.plan_position = plan, entry.position
@@ -320,8 +388,7 @@ class RunView:
             assigned[:] = [*assigned, item.data][-ASSIGNMENTS_KEPT:]
             self.next_counter = item.data.start + item.data.count
 
-    def _take_seal(self, seal: Seal, entry: Entry) -> None:
-        updates = tuple(self.open_accepted(item) for item in seal.accepted)
+    def _take_seal(self, seal: Seal, entry: Entry, updates: tuple[Update, ...]) -> None:
         for update in updates:
             member = self.members[update.claim.node]
             member.last_sequence = update.claim.sequence
@@ -333,7 +400,8 @@ class RunView:
         totals = _added(self.totals, updates, settled, fleet)
         rate, place = self.plan.rate if self.plan else 1.0, self.steps_done
         step = Step(entry.position, seal.round, seal.fragments, updates, seal.whole, totals, rate, place)
-        self.path.append(step)
+        shards = shards_of(self, [update.claim.node for update in updates], seal.fragments)
+        self.path.append(replace(step, pairs=seal.pairs, shards=shards) if seal.pairs or shards else step)
         for fragment in seal.fragments:
             self.versions[fragment] += 1
         self.round += 1

@@ -36,6 +36,8 @@ class Planned:
     weights: str
     time_ms: int
     assignment: Assignment
+    shards: int = 0
+    """See `Plan.shards`."""
 
     @property
     def fragments(self) -> tuple[int, ...]:
@@ -123,6 +125,7 @@ def give_work(work: OpenWork, plan: Plan, position: int, now: Standing) -> None:
             weights=plan.weights,
             time_ms=now.time_ms,
             assignment=item,
+            shards=plan.shards,
         )
 
 

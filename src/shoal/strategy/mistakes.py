@@ -130,11 +130,17 @@ def _locate(schema: type[BaseModel], place: tuple[int | str, ...]) -> tuple[list
         elif _is_model(here):
             keys.append(str(part))
             section, field = here, here.model_fields.get(part)
-            here = field.annotation if field else None
+            here = _given(field.annotation) if field else None
         elif isinstance(part, int) or typing.get_origin(here) is dict:
             keys.append(str(part))
             here = None
     return keys, here if _options(here) else section
+
+
+def _given(annotation: Any) -> Any:
+    """The section itself, of one that may be left out."""
+    options = _options(annotation)
+    return options[0] if len(options) == 1 else annotation
 
 
 def _option(union: Any, tag: object) -> Any:

@@ -15,11 +15,13 @@ from typing import Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
-from shoal.aggregate.base import Preparing
+from shoal.aggregate.base import Guarded, Preparing
 from shoal.codec import CODECS, UNEQUAL_CODECS
+from shoal.codec.dense import DENSE
 from shoal.replica.fold import FoldRules
+from shoal.runlog.sharding import MAX_FOLDERS, MAX_SHARDS
 from shoal.runlog.weights import WEIGHTS
-from shoal.strategy.merge import MERGE_RULES, MergeRule
+from shoal.strategy.merge import MERGE_RULES, MergeRule, Pairs
 from shoal.strategy.mistakes import Mistake, Unsound, shown
 from shoal.strategy.presets import DEFAULT
 from shoal.strategy.seal_rules import MAX_DEADLINE_S, SEAL_RULES, SealRule
@@ -112,13 +114,30 @@ class AggregatePiece(Piece):
 
 
 class DigestPiece(Piece):
-    """A codec that every aggregate goes through, with a residual in the state: each node does so itself, so bytes must
-    not depend on the machine."""
+    """A codec that every aggregate goes through, so bytes must not depend on the machine. Each node does so itself,
+    with a residual in the state; or, with `folders`, a few nodes fold each shard for everybody, and keep the
+    residual."""
+
+    folders: int = Field(default=0, ge=0, le=MAX_FOLDERS)
+    """How many nodes fold each shard for everybody: 3 or 5 among strangers, 1 among friends. 0: everybody folds
+    everything."""
+    shards: int = Field(default=64, ge=1, le=MAX_SHARDS)
+    """Into about how many shards the state is cut for them; at least as many as there are nodes, or some have none."""
+    when: Literal["auto", "always"] = "auto"
+    """`auto`: in rounds in which the updates are more bytes than their digests, and more than a round hides."""
+    deadline_s: float = Field(default=30.0, gt=0, le=MAX_DEADLINE_S)
+    """How long folders may take. What they have not folded by then, everybody folds."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.kind in UNEQUAL_CODECS:
             raise Mistake(f"{self.kind} encodes to other bytes on another machine", at="kind")
+        if self.folders and self.kind not in DENSE:
+            raise Mistake(
+                f"{self.kind} is packed by the machine's zlib, and folders must agree to the byte; with folders, "
+                f"allowed: {', '.join(sorted(DENSE))}",
+                at="kind",
+            )
         self.make(CODECS)
         return self
 
@@ -210,6 +229,9 @@ class Strategy(Section):
     """A codec on the way back too: the outer optimiser steps by what it leaves of the aggregate, and what it loses is
     added to the next."""
     weights: Weighing = Weighing()
+    region: Strategy | None = None
+    """How the members of a region train, where this run's own members are the hubs of regions. `schedule.steps` are
+    then those of all of a region's members together, and as many more as `overlap` may count."""
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
@@ -223,8 +245,13 @@ class Strategy(Section):
             self.aggregate.make(AGGREGATORS),
             self.outer.make(OUTER_OPTIMIZERS),
             self.codec.warmup_rounds,
-            self.digest.make(CODECS) if self.digest else None,
+            self.digest.make(CODECS) if self.digest and not self.digest.folders else None,
+            self.digest.make(CODECS) if self.digest and self.digest.folders else None,
         )
+
+    @property
+    def digest_deadline_s(self) -> float:
+        return self.digest.deadline_s if self.digest else 0.0
 
     def seal_rule(self) -> SealRule:
         return self.seal.make(SEAL_RULES)
@@ -269,6 +296,65 @@ def unsound(strategy: Strategy) -> str:
         return "schedule.hide with seconds: the time decides how many steps there are; use one of them"
     if schedule.seconds is not None and schedule.steps_last is not None:
         return "schedule.seconds with steps_last: the time decides how many steps there are; use one of them"
+    pairs = _unsound_pairs(strategy) if isinstance(merge, Pairs) else ""
+    return pairs or _unsound_region(strategy) or _unsound_folders(strategy)
+
+
+def _unsound_folders(strategy: Strategy) -> str:
+    """Why nodes cannot fold for one another; "" if they can, or do not."""
+    folders = strategy.digest.folders if strategy.digest else 0
+    if folders and strategy.seal_rule().most_stale:
+        return (
+            f"digest.folders with seal {strategy.seal.kind!r} that takes late updates: they may be cut otherwise than "
+            "the round they come in; set the seal's staleness to 0, or digest.folders to 0"
+        )
+    if folders and isinstance(strategy.merge_rule(), Pairs):
+        return "digest.folders with merge 'pairs': partners need each other's updates whole; set digest.folders to 0"
+    if folders and strategy.region is not None:
+        return "digest.folders with regions: hubs are few, and send updates whole; set digest.folders to 0"
+    if folders == 1 and isinstance(strategy.aggregate.make(AGGREGATORS), Guarded):
+        return (
+            f"digest.folders 1 with aggregate {strategy.aggregate.kind!r}: it guards against members that lie, and the "
+            "one folder of a shard could say what it likes; set digest.folders to 3"
+        )
+    return ""
+
+
+def _unsound_region(strategy: Strategy) -> str:
+    """Why a run of regions cannot have these; "" if it can."""
+    region = strategy.region
+    if region is None:
+        return ""
+    if region.schedule.fragments != strategy.schedule.fragments:
+        return (
+            f"region.schedule.fragments {region.schedule.fragments} are not schedule.fragments "
+            f"{strategy.schedule.fragments}: a region's state is its parent's; set both to the same"
+        )
+    if region.schedule.steps_last is not None or region.outer.decay != "none":
+        return "region with steps_last or outer.decay: a region has no budget of its own to measure them by"
+    return ""
+
+
+def _unsound_pairs(strategy: Strategy) -> str:
+    """Why nodes cannot meet in pairs; "" if they can."""
+    outer = strategy.outer.make(OUTER_OPTIMIZERS)
+    if strategy.codec.error_feedback:
+        return (
+            "merge 'pairs' with codec.error_feedback: an update is the whole way from the last common state, so that "
+            "what the codec lost of one is in the next anyway, and would count twice; set error_feedback to false"
+        )
+    if strategy.seal_rule().most_stale:
+        return (
+            f"merge 'pairs' with seal {strategy.seal.kind!r} that takes late updates: they lead from an older common "
+            "state than the one they would be taken from; set the seal's staleness to 0"
+        )
+    if strategy.schedule.order == "rotate":
+        return "merge 'pairs' with order rotate: a pair would share one fragment of its models; use order all"
+    if isinstance(outer, Preparing) or steps_outside(strategy):
+        return (
+            f"merge 'pairs' with outer {strategy.outer.kind!r}, which takes the real step: between its rounds nodes "
+            "would go on by raw gradients; use an outer sgd or nesterov"
+        )
     return ""
 
 

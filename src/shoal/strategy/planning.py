@@ -11,10 +11,13 @@ import math
 from dataclasses import dataclass
 
 from shoal.base.ids import NodeId
-from shoal.runlog.entries import Assignment, DataRange, Plan
-from shoal.runlog.view import RunView
+from shoal.runlog.entries import Assignment, Claim, DataRange, Plan, Seal
+from shoal.runlog.pairs import pairs_since_fold
+from shoal.runlog.view import RunView, Totals
+from shoal.strategy.digesting import sharding_of
 from shoal.strategy.recipe import Recipe
 from shoal.strategy.seal_rules import NodePace
+from shoal.wire.signed import parse
 
 MOST_LONGER = 16
 """How many times its usual steps a round may have to make a slow link worth its while."""
@@ -33,6 +36,11 @@ class Measured:
     idle_s: float = 0.0
     """Of a round, what was not training: sending, fetching, folding, waiting."""
 
+    def idle_share(self, steps: int) -> float | None:
+        """That as a part of a round of so many steps; None while unknown."""
+        known = self.step_s > 0 and self.idle_s > 0
+        return self.idle_s / (self.idle_s + steps * self.step_s) if known else None
+
 
 UNKNOWN = Measured()
 
@@ -44,7 +52,8 @@ def make_plan(
     strategy, batch = recipe.strategy, recipe.inner.batch_size
     rule, spare = strategy.seal_rule(), strategy.schedule.overlap
     steps, longer = worthwhile_steps(recipe, local_steps(recipe, view), measured)
-    why = "; ".join(filter(None, (longer, why)))
+    sharding = sharding_of(recipe, view, len(nodes), measured.idle_share(steps))
+    why = "; ".join(filter(None, (longer, sharding.reason, why)))
     start, members = view.next_counter, []
     for node in nodes:
         pace = NodePace(view.pace.work_ms.get(node, 0.0), view.pace.seal_ms)
@@ -71,6 +80,8 @@ def make_plan(
         reason=f"{count_text}; {why}" if why else count_text,
         weights=strategy.weights.kind,
         rate=view.plan.rate if view.plan else outer_rate(recipe, view),
+        folders=sharding.folders,
+        shards=sharding.shards,
     )
 
 
@@ -140,9 +151,24 @@ def spent_share(recipe: Recipe, view: RunView) -> float:
     return min(1.0, max(shares, default=0.0))
 
 
-def budget_spent(recipe: Recipe, view: RunView, wall_ms: int) -> str | None:
-    """Why the run is over, or None."""
-    budget, totals = recipe.budget, view.totals
+def mixes_pairs(recipe: Recipe, view: RunView, seal: Seal, wall_ms: int) -> bool:
+    """Whether this seal of the open round should leave the state as it is, for its nodes to meet in pairs: it is not
+    yet time for everybody's round again, and the run goes on after it."""
+    if pairs_since_fold(view.path) + 1 >= recipe.strategy.merge_rule().global_every:
+        return False
+    claims = [parse(item.claim.payload, Claim) for item in seal.accepted]
+    before = view.totals
+    totals = Totals(
+        rounds=before.rounds + 1,
+        steps=before.steps,
+        tokens=before.tokens + sum(claim.tokens for claim in claims if claim is not None),
+    )
+    return budget_spent(recipe, view, wall_ms, totals) is None
+
+
+def budget_spent(recipe: Recipe, view: RunView, wall_ms: int, totals: Totals | None = None) -> str | None:
+    """Why the run is over (or would be, with these totals), or None."""
+    budget, totals = recipe.budget, totals or view.totals
     if budget.rounds is not None and totals.rounds + ROUNDING >= budget.rounds:
         return f"{round(totals.rounds)} rounds done"
     if budget.tokens is not None and totals.tokens >= budget.tokens:

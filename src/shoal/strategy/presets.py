@@ -27,7 +27,7 @@ _ROWS: dict[str, dict[str, Any]] = {
     # left out comes later, so that a run of few rounds sends two bits of each, often: docs/communication.md.
     "auto": {
         "schedule": {"steps": 10, "hide": 0.25},
-        "codec": {"kind": "ternary", "density": 0.13, "error_feedback": True},
+        "codec": {"kind": "chunked-top-k", "density": 0.13, "bits": 1, "error_feedback": True},
         "aggregate": {"kind": "clipped-mean"},
         "outer": {"kind": "nesterov", "lr": 0.9, "momentum": 0.7},
         "inner": {"kind": "muon", "momentum": 0.8},
@@ -80,6 +80,27 @@ _ROWS: dict[str, dict[str, Any]] = {
         "schedule": {"steps": 10},
         "codec": {"kind": "int8", "error_feedback": True},
         "merge": {"kind": "elastic", "alpha": 0.5},
+    },
+    # Between two rounds of everybody nodes meet in pairs, drawn anew each time: a node then takes in one update a
+    # round, however many nodes there are, and all of them in one round of `global_every`.
+    "gossip": {
+        "schedule": {"steps": 15},
+        "codec": {"kind": "int8"},
+        "merge": {"kind": "pairs", "global_every": 4},
+    },
+    # Regions of near machines train in rounds of their own; their hubs claim what the region has trained, whenever it
+    # has, and bring back what the others did.
+    "halos": {
+        "schedule": {"steps": 60, "overlap": 60},
+        "codec": {"kind": "int8"},
+        "seal": {"kind": "arrivals", "min_interval_s": 1.0, "adaptive": True, "attest_every": 1},
+        "outer": {"kind": "nesterov", "lr": 0.7, "momentum": 0.5},
+        "merge": {"kind": "add-delta"},
+        "region": {
+            "preset": "diloco",
+            "schedule": {"steps": 15},
+            "outer": {"kind": "nesterov", "lr": 0.7, "momentum": 0.5},
+        },
     },
     # A few values of every chunk at two bits, the rest later: for the thinnest links, given rounds enough.
     "sparseloco": {
@@ -138,10 +159,18 @@ def expand(section: dict[str, Any], rounds: object = None) -> dict[str, Any]:
     few = row.get("few", {"rounds": 0})
     if isinstance(rounds, int) and rounds < few["rounds"]:
         row = {**row, **few}
-    merged: dict[str, Any] = {"preset": name}
-    for key, value in row.items():
-        if key not in NOT_PIECES:
-            merged[key] = dict(value)
+    pieces = {key: dict(value) for key, value in row.items() if key not in NOT_PIECES}
+    merged = {"preset": name, **_over(pieces, section)}
+    if isinstance(merged.get("region"), dict):
+        given, usual = section.get("region", {}), row.get("region", {})
+        same = given.get("preset", usual.get("preset")) == usual.get("preset")
+        merged["region"] = expand(_over(usual, given) if same else given)
+    return merged
+
+
+def _over(pieces: dict[str, Any], section: dict[str, Any]) -> dict[str, Any]:
+    """These pieces with those of a section over them."""
+    merged = dict(pieces)
     for key, value in section.items():
         base = merged.get(key)
         if not isinstance(base, dict) or not isinstance(value, dict):

@@ -17,12 +17,16 @@ from typing import Any, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from shoal.aggregate import AGGREGATORS
+from shoal.aggregate.base import Guarded
 from shoal.base.errors import ShoalError
+from shoal.credit.spec import CreditSpec
 from shoal.data.spec import DataSpec
 from shoal.strategy.mistakes import Mistake, Unsound, check_plain, explain
 from shoal.strategy.pieces import Section, Strategy, unsound_inside
 from shoal.strategy.presets import PRESETS, expand, inner_defaults
 from shoal.training.spec import InnerSpec, ModelSpec
+from shoal.wire.signed import digest
 
 ENVIRONMENT_PREFIX = "SHOAL_SET_"
 LONGEST_S = 1e9
@@ -91,6 +95,7 @@ class Recipe(Section):
     membership: Membership = Membership()
     storage: Storage = Storage()
     evaluation: Evaluation = Evaluation()
+    credit: CreditSpec = CreditSpec()
 
     @model_validator(mode="after")
     def _leases(self) -> Self:
@@ -114,10 +119,36 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _outvoted(self) -> Self:
+        rule = self.strategy.aggregate.make(AGGREGATORS)
+        if isinstance(rule, Guarded) and (why := rule.refusal(self.membership.min_nodes)):
+            raise Unsound(f"strategy.aggregate: {why}")
+        return self
+
+    @model_validator(mode="after")
     def _inside(self) -> Self:
         if why := unsound_inside(self.strategy, self.inner):
             raise Unsound(why)
+        if self.strategy.region and (why := unsound_inside(self.strategy.region, self.inner)):
+            raise Unsound(f"region: {why}")
         return self
+
+    def for_region(self, name: str, min_nodes: int = 1) -> Recipe:
+        """The recipe of a region of this run: its own samples, no end of its own, and everything else alike."""
+        if self.strategy.region is None:
+            raise ShoalError(
+                "SH-RECIPE-03", f"run {self.name!r} has no regions", "give its recipe a strategy.region"
+            )
+        seed = int(digest(f"shoal/region/{self.seed}/{name}".encode())[:15], 16)
+        return self.model_copy(
+            update={
+                "name": f"{self.name} / {name}"[:80],
+                "seed": seed,
+                "strategy": self.strategy.region,
+                "budget": Budget(seconds=LONGEST_S),
+                "membership": self.membership.model_copy(update={"min_nodes": min_nodes}),
+            }
+        )
 
 
 def load_recipe(

@@ -19,6 +19,7 @@ from shoal.runlog.entries import (
     Attestations,
     Body,
     Genesis,
+    Graft,
     Joined,
     Left,
     Plan,
@@ -106,6 +107,8 @@ def describe(body: Body) -> tuple[str, Fields] | None:
             return "state_attested", {"words": len(body.items)}
         case Snapshot():
             return "snapshot_saved", {"at": body.at, "bytes": body.size_bytes, "state": body.state[:12]}
+        case Graft():
+            return "parent_grafted", {"parent_position": body.parent.position, "bytes": body.size_bytes}
         case Rewind():
             return "run_rewound", {"to": body.to, "reason": body.reason}
         case Stopped():

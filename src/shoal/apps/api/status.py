@@ -30,7 +30,7 @@ from shoal.wire.identity import node_id
 
 def summary(machine: CoordinatorMachine, now: float) -> RunSummary:
     view = machine.view
-    last = _round_loss(view, view.path[-1]) if view.path else None
+    last = next((_round_loss(view, step) for step in reversed(view.path) if step.updates), None)
     return RunSummary(
         run=view.run,
         name=machine.recipe.name,
@@ -65,7 +65,7 @@ def status(machine: CoordinatorMachine, diary: Diary, now: float, rounds: int) -
         update_bytes=sum(claim.size_bytes for claim in claims),
         attested=_last_attested(view),
         snapshot=SnapshotInfo(at=saved.at, state=saved.state, blob=saved.blob, size_bytes=saved.size_bytes),
-        losses=[_round_loss(view, step) for step in view.path[-rounds:]],
+        losses=[_round_loss(view, step) for step in [s for s in view.path if s.updates][-rounds:]],
         nodes=[_node(machine, diary, member, now) for _, member in sorted(view.members.items())],
         rejected=[
             Rejection(

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -42,6 +44,7 @@ from shoal.worlds.simulated.host import SimHost
 from shoal.worlds.simulated.loop import SimLoop
 from shoal.worlds.simulated.network import Link, SimNetwork
 
+T = TypeVar("T")
 COORDINATOR = "coordinator"
 STALLED_S = 3600.0
 """Virtual time without an entry after which a run is given up."""
@@ -53,6 +56,9 @@ LOOK_EVERY_S = 0.05
 
 class Observer:
     """Sees what happens. This one looks away."""
+
+    def began(self, moved: Moved) -> None:
+        """It begins; what is counted, as it is counted."""
 
     def appended(self, entry: Entry) -> None:
         """An entry is in the log."""
@@ -83,10 +89,14 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Bytes that arrived, by blob, and by (host, blob)."""
+    """Bytes that arrived, by blob, and by (host, blob); all bytes by host, and what hosts computed."""
 
     blobs: Counter[BlobId] = field(default_factory=Counter)
     taken: Counter[tuple[str, BlobId]] = field(default_factory=Counter)
+    sent: Counter[str] = field(default_factory=Counter)
+    received: Counter[str] = field(default_factory=Counter)
+    cpu_s: dict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
+    """By host and job: seconds of this machine's processor."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,15 +117,20 @@ def play(fleet: Fleet, observer: Observer) -> Played:
     try:
         return loop.run(calm.play())
     except BaseExceptionGroup as group:
-        raise _first(group) from group
+        raise innermost(group) from group
 
 
-class _CountedNetwork(SimNetwork):
+class CountedNetwork(SimNetwork):
     """The simulated network, which also says whose blobs its bytes were."""
 
     def __init__(self, loop: SimLoop) -> None:
         super().__init__(loop)
         self.moved = Moved()
+
+    def delay(self, sender: SimHost, receiver: SimHost, size: int) -> float:
+        self.moved.sent[sender.name] += size
+        self.moved.received[receiver.name] += size
+        return super().delay(sender, receiver, size)
 
     async def get(
         self, here: SimHost, peer: Peer, path: str, start: int, stop: int, timeout_s: float
@@ -137,7 +152,24 @@ class _CountedNetwork(SimNetwork):
             self.moved.taken[receiver, blob] += size
 
 
-class _WatchedLog(FileLogStore):
+class _TimedHost(SimHost):
+    """A simulated host, which also says what its jobs took this machine."""
+
+    cpu_s: dict[tuple[str, str], float]
+
+    async def work(self, job: Callable[[], T], *, seconds: float = 0.0) -> T:
+        named = job.func if isinstance(job, partial) else job
+
+        def timed() -> T:
+            began = time.process_time()
+            result = job()
+            self.cpu_s[self.name, named.__name__] += time.process_time() - began
+            return result
+
+        return await super().work(timed, seconds=seconds)
+
+
+class WatchedLog(FileLogStore):
     def __init__(self, host: SimHost, appended: Callable[[Entry], None]) -> None:
         super().__init__(host.disk, host.reached)
         self._appended = appended
@@ -150,15 +182,16 @@ class _WatchedLog(FileLogStore):
 class _Calm:
     def __init__(self, loop: SimLoop, fleet: Fleet, observer: Observer) -> None:
         self._loop, self._fleet, self._observer = loop, fleet, observer
-        self._network = _CountedNetwork(loop)
+        self._network = CountedNetwork(loop)
+        observer.began(self._network.moved)
         self._run = RunId(f"{fleet.seed:032x}")
         self._identity = identity_of(fleet.seed, COORDINATOR)
         self._nodes: list[NodeService] = []
         self._entries = 0
         disk = SimDisk()
-        _found(disk, self._run, fleet)
+        found(disk, self._run, fleet)
         host = self._host(Computer(name=COORDINATOR), disk)
-        self._coordinator = CoordinatorService(host, self._identity, _WatchedLog(host, self._appended))
+        self._coordinator = CoordinatorService(host, self._identity, WatchedLog(host, self._appended))
         self._tasks = [self._spawn(host, self._coordinator.serve(), COORDINATOR)]
 
     async def play(self) -> Played:
@@ -204,7 +237,7 @@ class _Calm:
 
     def _host(self, computer: Computer, disk: SimDisk) -> SimHost:
         node = identity_of(self._fleet.seed, computer.name).node
-        return SimHost(
+        host = _TimedHost(
             self._loop,
             self._network,
             computer.name,
@@ -214,6 +247,8 @@ class _Calm:
             link=computer.link,
             speed=computer.speed,
         )
+        host.cpu_s = self._network.moved.cpu_s
+        return host
 
     def _node(self, host: SimHost, computer: Computer) -> NodeService:
         invitation = Invitation(
@@ -245,7 +280,7 @@ class _Calm:
                 return
 
 
-def _found(disk: SimDisk, run: RunId, fleet: Fleet) -> None:
+def found(disk: SimDisk, run: RunId, fleet: Fleet) -> None:
     """Genesis, first state and join token on the coordinator's disk. Its manifest has the corpus's measures, and an
     empty blob in the place of its shards."""
     identity = identity_of(fleet.seed, COORDINATOR)
@@ -275,6 +310,6 @@ def _found(disk: SimDisk, run: RunId, fleet: Fleet) -> None:
     store.keep(run, f"{TOKEN_PREFIX}0", msgspec.msgpack.encode(token))
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def innermost(group: BaseExceptionGroup[BaseException]) -> BaseException:
     inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+    return innermost(inner) if isinstance(inner, BaseExceptionGroup) else inner

@@ -17,8 +17,10 @@ from pydantic.fields import FieldInfo
 
 from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
 from shoal.codec import CODECS, UNEQUAL_CODECS
+from shoal.codec.dense import DENSE
+from shoal.credit.spec import CreditSpec
 from shoal.strategy.merge import MERGE_RULES
-from shoal.strategy.pieces import CodecPiece, DigestPiece, OuterPiece, Schedule, Weighing
+from shoal.strategy.pieces import CodecPiece, DigestPiece, OuterPiece, Schedule, Strategy, Weighing
 from shoal.strategy.presets import PRESETS
 from shoal.strategy.recipe import Budget, Evaluation, Membership, Recipe, Storage
 from shoal.strategy.seal_rules import SEAL_RULES
@@ -54,7 +56,7 @@ def _lines() -> Iterator[str]:
             yield from _section(f"`{name}`, {_tag(option)}", option)
     yield "\n## `strategy`\n"
     yield "`preset` fills in every piece; any of them may be given to override it. Presets:\n"
-    columns = ("schedule", *PIECES, "digest", "weights", "inner")
+    columns = ("schedule", *PIECES, "digest", "weights", "inner", "region")
     yield "| preset | " + " | ".join(columns) + " |"
     yield "| --- |" + " --- |" * len(columns)
     for preset, pieces in PRESETS.items():
@@ -65,8 +67,10 @@ def _lines() -> Iterator[str]:
     yield from _section("`strategy.weights`", Weighing, shows_kind=True)
     yield from _section("`strategy.codec`, beside its kind and its parameters", CodecPiece)
     yield from _section("`strategy.outer`, beside its kind and its parameters", OuterPiece)
-    yield f"\n## `strategy.digest`, where there is one\n\n{' '.join((DigestPiece.__doc__ or '').split())}"
-    yield f"Any codec will do but {', '.join(sorted(UNEQUAL_CODECS))}."
+    yield from _section("`strategy.digest`, beside its kind and its parameters", DigestPiece)
+    yield f"\nAny codec will do but {', '.join(sorted(UNEQUAL_CODECS))}; with folders, {', '.join(sorted(DENSE))}."
+    words = " ".join((Strategy.model_fields["region"].description or "").split())
+    yield f"\n## `strategy.region`, where members are hubs\n\n{words} It is a strategy of its own, with its own preset."
     yield "\n## Pieces\n\nEach is `{kind: NAME, parameter: value}`.\n"
     yield "| piece | kind | parameters |\n| --- | --- | --- |"
     for piece, registry in PIECES.items():
@@ -77,6 +81,7 @@ def _lines() -> Iterator[str]:
         "membership": Membership,
         "storage": Storage,
         "evaluation": Evaluation,
+        "credit": CreditSpec,
     }
     for name, model in sections.items():
         yield from _section(f"`{name}`", model)

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc,unused-ignore"
 """The largest values of each chunk in one pass: add the residual, choose, fit a codebook, keep what is lost.
 
 In flow an update and perhaps a residual; out flow, for each chunk, how many are kept, its codebook, and for each kept

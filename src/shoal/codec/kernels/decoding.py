@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc,unused-ignore"
 """Any number of dense updates decoded and added up in one pass, without a dense copy of any.
 
 In flow addresses of codebooks and packed codes; out flows their sum, each times its factor. Invariant: the bits of

@@ -1,4 +1,3 @@
-# mypy: disable-error-code="import-not-found,no-untyped-def,no-untyped-call,untyped-decorator,misc,unused-ignore"
 """Dense codes of eight, four, two or one bit in one pass: add the residual, fit, quantise, pack, keep what is lost.
 
 In flow an update and perhaps a residual; out flow codebooks, packed codes and perhaps the new residual. Invariant: the

@@ -16,10 +16,12 @@ import msgspec
 from shoal.base.host import Peer, Refused, Resources
 from shoal.base.ids import BlobId, NodeId
 from shoal.node import events as ev
+from shoal.node.folding import Item
 from shoal.node.service import NodeService
 from shoal.replica.serving import ResourcesByRun
 from shoal.replica.update import encode_update
-from shoal.runlog.entries import Claim, DataRange
+from shoal.runlog.entries import Claim, DataRange, Folding
+from shoal.runlog.view import Step
 from shoal.wire.messages import Goodbye, Message, NeedEntries, Stuck
 from shoal.wire.signed import Signed
 
@@ -120,6 +122,17 @@ class Poisoner(Liar):
         rubbish = self.blobs.put(b"rubbish" * self.pick(1, 2, 3))
         snapshot = self.pick(rubbish, NOWHERE, BlobId("not a blob's name"))
         await super()._attest(ev.SendAttestation(word.at, word.state, snapshot, self.pick(None, math.nan)))
+
+
+class FalseFolder(Liar):
+    """Its digests are of something else, or nowhere."""
+
+    def _folding(self, step: Step, items: tuple[Item, ...]) -> Folding:
+        wrong = []
+        for number, blob, size_bytes in items:
+            turned = bytes(byte ^ 1 for byte in self.blobs.get(blob))
+            wrong.append((number, self.pick(self.blobs.put(turned), NOWHERE, blob), size_bytes))
+        return super()._folding(step, tuple(wrong))
 
 
 # --- about what it stores ----------------------------------------------------------------------------------
@@ -228,6 +241,7 @@ LIARS: dict[str, Callable[..., NodeService]] = {
     "babbler": Babbler,
     "braggart": Braggart,
     "copycat": Copycat,
+    "false-folder": FalseFolder,
     "false-witness": FalseWitness,
     "flapper": Flapper,
     "garbler": Garbler,

@@ -2,7 +2,8 @@
 
 In flow entries as they become durable and control frames as they are sent; out flows nothing, or `Foul`.
 Invariants checked on every event: the log only grows and holds; one seal a round; no claim counted twice, no
-sample trained twice in claims that count; everyone who attests a position attests the same state; a claim's
+sample trained twice in claims that count; everyone who attests a position attests the same state, and whoever folds a
+shard for everybody folds it to the same digest; a claim's
 bytes never change; an acknowledged claim is settled by a seal or by the end, once; nobody's claim counts samples
 that were not assigned to it, or comes later than its assignment allows; acknowledged entries survive every crash.
 Liars' words prove nothing, but what is made of them is judged like everything else.
@@ -13,9 +14,9 @@ from __future__ import annotations
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId
 from shoal.runlog.chain import read_link
-from shoal.runlog.entries import Attestation, Claim, Plan, Rejected, Seal, Stopped
+from shoal.runlog.entries import Attestation, Claim, Folding, Plan, Rejected, Seal, Stopped
 from shoal.runlog.view import RunView
-from shoal.wire.messages import Attest, ClaimAck, Offer, decode
+from shoal.wire.messages import Attest, ClaimAck, Folded, Offer, decode
 from shoal.wire.signed import parse
 
 
@@ -35,6 +36,8 @@ class Referee:
         self.entries: list[bytes] = []
         self.rounds_sealed: dict[int, int] = {}
         self.states: dict[tuple[int, str], str] = {}
+        self.digests: dict[tuple[str, int], str] = {}
+        """By the hash of a seal and the number of a shard."""
         self.claims: dict[tuple[NodeId, int], bytes] = {}
         self.acknowledged: set[tuple[NodeId, int]] = set()
         self.settled: dict[tuple[NodeId, int], int] = {}
@@ -144,6 +147,8 @@ class Referee:
                 self._offered(message, lies)
             case Attest() if not lies:
                 self._attested(message)
+            case Folded() if not lies:
+                self._folded(message)
 
     def _acknowledge(self, receiver: str, sequence: int) -> None:
         node = self.nodes[receiver]
@@ -168,6 +173,15 @@ class Referee:
             raise Foul(
                 f"two states at {word.at.position}: {known[:12]} and {word.state[:12]} of {word.node[:8]}"
             )
+
+    def _folded(self, message: Folded) -> None:
+        word = parse(message.word.payload, Folding)
+        if word is None:
+            raise Foul("a folder's word that cannot be read")
+        for number, blob, _ in word.items:
+            known = self.digests.setdefault((word.at.hash, number), blob)
+            if known != blob:
+                raise Foul(f"two digests of shard {number} at {word.at.position}, one by {word.node[:8]}")
 
     # --- at the end ----------------------------------------------------------------------------------------
 

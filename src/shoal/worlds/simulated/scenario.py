@@ -38,6 +38,10 @@ OUTSIDE = ("ddp-adam", "onebit-adam", "demo")
 """Presets whose outer optimiser takes the real step, so that not everything goes with them."""
 OUTSIDE_EVERY = 12
 """One seed in so many has one of them."""
+IN_PAIRS, PAIRS_EVERY = "gossip", 12
+"""One seed in so many has nodes that meet in pairs."""
+DIGESTS_EVERY = 6
+"""One seed in so many is folded through digests."""
 OUTSIDE_STEP_S = 1.0
 """A step of theirs is a round: with shorter ones a fast machine is always a few rounds ahead of a distant one, which
 fetches one after another and never catches up."""
@@ -226,6 +230,40 @@ def _outside(preset: str, drawn: dict[str, Any], has_end: bool) -> dict[str, Any
     return section
 
 
+def _in_pairs(drawn: dict[str, Any], global_every: int) -> dict[str, Any]:
+    """As much of a drawn strategy as goes with nodes that meet in pairs."""
+    seal, codec = dict(drawn["seal"]), drawn["codec"]
+    if seal["kind"] == "arrivals":
+        seal = {"kind": "all-or-deadline", "deadline_s": 4.0}
+    if seal["kind"] == "quorum":
+        seal["staleness"] = 0
+    return {
+        "preset": IN_PAIRS,
+        "schedule": {**drawn["schedule"], "order": "all"},
+        "codec": {name: value for name, value in codec.items() if name != "error_feedback"},
+        "seal": seal,
+        "merge": {"kind": "pairs", "global_every": global_every},
+        "weights": drawn["weights"],
+    }
+
+
+def _through_digests(drawn: dict[str, Any], number: int) -> dict[str, Any]:
+    """As much of a drawn strategy as goes with nodes that fold for one another."""
+    seal = dict(drawn["seal"])
+    if seal["kind"] == "arrivals":
+        seal = {"kind": "all-or-deadline", "deadline_s": 4.0}
+    if seal["kind"] == "quorum":
+        seal["staleness"] = 0
+    digest = {
+        "kind": ("two-bit", "int8", "fp16", "none", "one-bit")[number % 5],
+        "folders": (3, 1, 2, 3)[number % 4],
+        "shards": 1 + number % 7,
+        "when": "auto" if number % 3 == 1 else "always",
+        "deadline_s": (2.0, 6.0)[number % 2],
+    }
+    return {**drawn, "seal": seal, "digest": digest}
+
+
 def _draw_merge(rng: random.Random, *, keeps_progress: bool) -> dict[str, Any]:
     if not keeps_progress and rng.random() < 0.5:
         return {"kind": "replace"}
@@ -259,6 +297,10 @@ def _draw_recipe(
         },
         "evaluation": {"every": rng.choice([1, 3]), "batches": 1},
     }
+    if seed % PAIRS_EVERY == 3:
+        values["strategy"] = _in_pairs(values["strategy"], 1 + seed // PAIRS_EVERY % 4)
+    if seed % DIGESTS_EVERY == 4:
+        values["strategy"] = _through_digests(values["strategy"], seed // DIGESTS_EVERY)
     if seed % OUTSIDE_EVERY == 5 and not torch_model and not big:
         preset = OUTSIDE[seed // OUTSIDE_EVERY % len(OUTSIDE)]
         values["strategy"] = _outside(preset, values["strategy"], has_end=ends != "seconds")

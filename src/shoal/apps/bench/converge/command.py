@@ -27,11 +27,11 @@ def compare(presets: Sequence[str], question: Question, engine: str, say: Say) -
     """Train every preset and its twin. Raises SH-RECIPE-02 before anything is trained if a name is wrong."""
     names = chosen(presets)
     setups = [make_setup(name, question) for name in names]
-    train, twins, rows = find_engine(engine), Twins(), []
-    if not question.device.startswith("cuda"):
-        # A small model gains nothing from more, and its last digits would depend on them.
-        torch.set_num_threads(1)
-    for setup in setups:
+    engines = [find_engine(engine, setup) for setup in setups]
+    twins, rows = Twins(), []
+    # A small model gains nothing from more, nor does the fold of sparse updates, and last digits would depend on them.
+    torch.set_num_threads(1)
+    for setup, train in zip(setups, engines, strict=True):
         began = time.monotonic()
         sync_loss = twins.loss(setup, say)
         outcome = train(setup, say)

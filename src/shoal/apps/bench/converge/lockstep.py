@@ -82,8 +82,7 @@ def _fleet(setup: Setup) -> StackedFleet:
 
 @dataclass(slots=True)
 class _Worker:
-    """One row of the fleet, as a learner sees its trainer: in the CPU's memory, whose cores encode while the device
-    trains other fleets."""
+    """One row of the fleet, as a learner sees its trainer."""
 
     fleet: StackedFleet
     number: int
@@ -93,7 +92,7 @@ class _Worker:
         return self.fleet.layout
 
     def params(self) -> torch.Tensor:
-        return self.fleet.params[self.number].cpu()
+        return self.fleet.params[self.number]
 
     def load(self, params: torch.Tensor) -> None:
         self.fleet.params[self.number].copy_(params)

@@ -32,6 +32,8 @@ class Outcome:
     """Of these, pieces of updates."""
     wire_state_bytes: int = 0
     """Of these, pieces of saved states; the rest is control traffic."""
+    far_bytes: float = 0.0
+    """Of what one worker sent and received, by its share, what went between regions."""
     stated_update_bytes: int = 0
     """What the updates take by the codec's own statement, once for everyone who had to get them."""
 
@@ -82,6 +84,7 @@ class Comparison:
             "gap": round(self.gap, 5),
             "bits_per_param_step": float(f"{self.bits_per_param_step:.5g}"),
             "received_bits_per_param_step": float(f"{self.received_bits_per_param_step:.5g}"),
+            "far_bits_per_param_step": float(f"{self._bits(done.far_bytes):.5g}"),
             "wire_bytes": done.wire_bytes,
             "wire_update_bytes": done.wire_update_bytes,
             "wire_state_bytes": done.wire_state_bytes,

@@ -17,7 +17,9 @@ from shoal.base.layout import Layout
 from shoal.base.units import show_bytes
 from shoal.codec.base import Codec
 from shoal.runlog.entries import Claim, Entry, Seal
-from shoal.runlog.view import Update
+from shoal.runlog.pairs import matching
+from shoal.runlog.view import RunView, Step, Update
+from shoal.strategy.pieces import Strategy
 from shoal.strategy.recipe import Recipe
 from shoal.wire.signed import parse
 
@@ -32,18 +34,18 @@ def train(setup: Setup, say: Say) -> Outcome:
     fragments = setup.recipe.strategy.schedule.fragments
     layout = make_trainer(setup, fragments).layout
     fleet = calm.Fleet(
-        recipe=_with_snapshots(setup.recipe, layout.numel, setup.workers),
+        recipe=with_snapshots(setup.recipe, layout.numel, setup.workers),
         manifest=setup.corpus.manifest,
         make_trainer=lambda: make_trainer(setup, fragments),
         computers=tuple(calm.Computer(name=f"n{number}") for number in range(setup.workers)),
-        step_s=_step_s(setup.recipe),
+        step_s=step_seconds(setup.recipe.strategy),
         seed=setup.seed,
     )
-    played = calm.play(fleet, _Teller(setup, say))
+    played = calm.play(fleet, Teller(setup, say))
     return _outcome(setup, layout, played)
 
 
-def _with_snapshots(recipe: Recipe, numel: int, workers: int) -> Recipe:
+def with_snapshots(recipe: Recipe, numel: int, workers: int) -> Recipe:
     """Save the state so often that the updates after it fit into memory."""
     round_bytes = 2 * 4 * numel * workers * workers
     every = max(1, min(recipe.storage.snapshot_every, DISK_BYTES // round_bytes))
@@ -51,14 +53,14 @@ def _with_snapshots(recipe: Recipe, numel: int, workers: int) -> Recipe:
     return recipe.model_copy(update={"storage": storage})
 
 
-def _step_s(recipe: Recipe) -> float:
+def step_seconds(strategy: Strategy) -> float:
     """A step's simulated duration: no round of the schedule may come near its deadline."""
-    schedule = recipe.strategy.schedule
+    schedule = strategy.schedule
     longest = max(schedule.steps, schedule.steps_last or 1) + schedule.overlap
-    return min(STEP_S, recipe.strategy.seal_rule().deadline_s / (4 * longest))
+    return min(STEP_S, strategy.seal_rule().deadline_s / (4 * longest))
 
 
-class _Teller(calm.Observer):
+class Teller(calm.Observer):
     """Tells how far the run is, now and then."""
 
     def __init__(self, setup: Setup, say: Say) -> None:
@@ -102,19 +104,36 @@ def _outcome(setup: Setup, layout: Layout, played: calm.Played) -> Outcome:
         wire_bytes=played.wire_bytes,
         wire_update_bytes=sum(moved.blobs[blob] for blob in blobs),
         wire_state_bytes=sum(moved.blobs[blob] for blob in states),
-        stated_update_bytes=_stated_bytes(setup, layout, updates),
+        stated_update_bytes=_stated_bytes(setup, layout, played.view),
     )
 
 
-def _stated_bytes(setup: Setup, layout: Layout, updates: list[Update]) -> int:
-    """What the codec says that these updates take, for everyone but their authors; where its size depends on the
+def _stated_bytes(setup: Setup, layout: Layout, view: RunView) -> int:
+    """What the codec says that the updates take, for everyone who had to get them; where its size depends on the
     values, what it made of them."""
     codec_at = setup.recipe.strategy.fold_rules().codec_at
-    receivers = max(1, setup.workers - 1)
-    return receivers * sum(_stated(codec_at(update.place), layout, update.claim) for update in updates)
+    return sum(
+        receivers * stated(codec_at(update.place), layout, update.claim)
+        for step in view.path
+        for update, receivers in _receivers(setup, view, step)
+    )
 
 
-def _stated(codec: Codec, layout: Layout, claim: Claim) -> int:
+def _receivers(setup: Setup, view: RunView, step: Step) -> list[tuple[Update, int]]:
+    """How many had to get each update of a seal: everyone but its author; where nodes met in pairs, its partner and
+    whoever vouched for it."""
+    if not step.pairs:
+        return [(update, max(1, setup.workers - 1)) for update in step.updates]
+    met = matching(view.hashes[step.position], step.updates)
+    partners = {meeting.own.claim.node: meeting.other for meeting in met}
+    counts = []
+    for update in step.updates:
+        partner = partners[update.claim.node]
+        counts.append((update, len({*update.holders, *([partner.claim.node] if partner else [])})))
+    return counts
+
+
+def stated(codec: Codec, layout: Layout, claim: Claim) -> int:
     size_of = getattr(codec, "size_bytes", None)
     if size_of is None:
         return claim.size_bytes

@@ -1,0 +1,274 @@
+"""A fleet file in the simulated world: the same hosts, links, speeds and events as in the lab, in virtual time.
+
+In flow a fleet, how many nodes and a recipe; out flow what the run did: rounds, loss, bytes, how busy the devices
+were. Invariant: coordinator, nodes, log and fold are the product's own; lines, paths and changes are what
+`shoal.lab.links` says of the fleet, so that lab and simulation cannot disagree about what a file means.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from shoal.apps.bench import calm
+from shoal.base.errors import ShoalError
+from shoal.base.ids import BlobId, RunId
+from shoal.coordinator.events import StopAsked
+from shoal.coordinator.service import CoordinatorService
+from shoal.data.manifest import Manifest, Shard
+from shoal.lab.fleet import Fleet
+from shoal.lab.links import Between, Change, Network, Power, Tune, fleet_to_links, timeline
+from shoal.node.options import NodeOptions
+from shoal.node.service import NodeService
+from shoal.node.session import Invitation
+from shoal.runlog.entries import Claim, Entry, Seal
+from shoal.strategy.recipe import Recipe, parse_recipe
+from shoal.wire.signed import parse
+from shoal.worlds.simulated.disk import SimDisk
+from shoal.worlds.simulated.founding import TOKEN, identity_of
+from shoal.worlds.simulated.host import SimHost
+from shoal.worlds.simulated.loop import SimLoop
+from shoal.worlds.simulated.network import Link
+from shoal.worlds.simulated.toy import ToyTrainer, toy_layout
+
+STEP_S = 0.2
+"""What a step takes a device of speed 1, where the fleet does not say."""
+UNLIMITED_BYTES_S = 1.25e9
+GIVE_UP_S = 600.0
+LOOK_S = 1.0
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What came of it."""
+
+    fleet: str
+    nodes: int
+    rounds: int
+    virtual_s: float
+    cpu_s: float
+    accepted: int
+    rejected: int
+    updates_per_round: float
+    steps: int
+    loss_first: float
+    loss_last: float
+    sent_bytes: int
+    utilisation: float
+    """Of all devices' time from start to end: the share in which they trained."""
+    events: int
+    params: int
+    ended: str
+
+
+def toy_recipe(preset: str, rounds: int, settings: Sequence[str]) -> Recipe:
+    """What the toy model trains by. Raises SH-RECIPE-02 or -03."""
+    values = {
+        "name": "simulated fleet",
+        "model": {"kind": "mlp", "width": 8, "layers": 1},
+        "data": {"source": "digits"},
+        "inner": {"kind": "sgd", "lr": 0.1, "batch_size": 8},
+        "strategy": {"preset": preset},
+        "budget": {"rounds": rounds},
+        "evaluation": {"every": 1000},
+    }
+    return parse_recipe(json.dumps(values), overrides=settings, environment={})
+
+
+def play(fleet: Fleet, recipe: Recipe, *, params: int, most_s: float, seed: int) -> Played:
+    """Run it until its budget is spent or so much virtual time is over. Raises what a node raises."""
+    loop = SimLoop(seed, event_budget=calm.NO_END)
+    began = time.process_time()
+    world = _World(loop, fleet, recipe, params, seed)
+    return loop.run(world.play(most_s, lambda: time.process_time() - began))
+
+
+class _FleetNetwork(calm.CountedNetwork):
+    """The simulated network with the fleet's paths: what a pair's override adds to the sum of two lines."""
+
+    def __init__(self, loop: SimLoop, links: Network) -> None:
+        super().__init__(loop)
+        self.links = links
+
+    def delay(self, sender: SimHost, receiver: SimHost, size: int) -> float:
+        delay = super().delay(sender, receiver, size)
+        if sender.name not in self.links.names or receiver.name not in self.links.names:
+            return delay
+        path = self.links.path(sender.name, receiver.name)
+        extra = path.latency_s - sender.link.latency_s - receiver.link.latency_s
+        return max(0.0, delay + extra) + (size / path.rate_bytes_s if path.rate_bytes_s else 0.0)
+
+
+class _CountedHost(SimHost):
+    """Also says how long its device trained."""
+
+    busy_s: dict[str, float]
+
+    async def work(self, job: Callable[[], T], *, seconds: float = 0.0) -> T:
+        self.busy_s[self.name] += seconds / self._speed
+        return await super().work(job, seconds=seconds)
+
+
+class _World:
+    def __init__(self, loop: SimLoop, fleet: Fleet, recipe: Recipe, params: int, seed: int) -> None:
+        self._loop, self._fleet, self._recipe, self._seed = loop, fleet, recipe, seed
+        self._params = params
+        self._network = _FleetNetwork(loop, fleet_to_links(fleet))
+        self._busy_s: dict[str, float] = defaultdict(float)
+        self._seals: list[Seal] = []
+        self._events = 0
+        self._run = RunId(f"{seed:032x}")
+        self._identity = identity_of(seed, calm.COORDINATOR)
+        disk = SimDisk()
+        calm.found(disk, self._run, self._calm_fleet())
+        self._host_of_coordinator = self._host(calm.COORDINATOR, disk, calm.FAST, 1.0)
+        log = calm.WatchedLog(self._host_of_coordinator, self._appended)
+        self._coordinator = CoordinatorService(self._host_of_coordinator, self._identity, log)
+
+    async def play(self, most_s: float, cpu_s: Callable[[], float]) -> Played:
+        serving = self._spawn(self._host_of_coordinator, self._coordinator.serve(), calm.COORDINATOR)
+        nodes = []
+        for line in self._network.links.lines:
+            host = self._host(line.name, SimDisk(), _link(self._network.links, line.name), line.speed)
+            nodes.append(self._spawn(host, self._node(host).run(), line.name))
+        changing = asyncio.create_task(self._change(), name="events")
+        ended = await self._wait(serving, nodes, most_s)
+        changing.cancel()
+        return self._played(cpu_s(), ended, len(nodes))
+
+    async def _wait(self, serving: asyncio.Task[Any], nodes: list[asyncio.Task[Any]], most_s: float) -> str:
+        """Until the run has stopped, or the time is over; why."""
+        while self._loop.time() < most_s:
+            await asyncio.sleep(LOOK_S)
+            for task in (serving, *nodes):
+                if task.done() and not task.cancelled():
+                    task.result()
+            view = self._coordinator.runs[self._run].machine.view
+            if view.stopped is not None:
+                return str(view.stopped)
+        stop = self._coordinator.post(self._run, StopAsked("the time is over"))
+        await self._spawn(self._host_of_coordinator, stop, "stop")
+        return "the time is over"
+
+    async def _change(self) -> None:
+        for step in timeline(self._fleet):
+            await asyncio.sleep(max(0.0, step.at_s - self._loop.time()))
+            self._events += 1
+            self._carry_out(step.change)
+
+    def _carry_out(self, change: Change) -> None:
+        network = self._network
+        network.links = network.links.after(change)
+        match change:
+            case Between(ways, cut):
+                network.faults.cut = network.faults.cut | ways if cut else network.faults.cut - ways
+            case Power(hosts, on):
+                for name in hosts:
+                    self._power(network.hosts[name], on)
+            case Tune(hosts, _):
+                for name in hosts:
+                    network.hosts[name].link = _link(network.links, name)
+
+    def _power(self, host: SimHost, on: bool) -> None:
+        """Asleep or awake: nothing of it runs, and what is sent to it waits or is lost."""
+        host.paused = not on
+        (self._loop.resume if on else self._loop.pause)(host.owner)
+
+    # --- parts -------------------------------------------------------------------------------------------
+
+    def _host(self, name: str, disk: SimDisk, link: Link, speed: float) -> SimHost:
+        node = identity_of(self._seed, name).node
+        host = _CountedHost(self._loop, self._network, name, 1, disk, node=node, link=link, speed=speed)
+        host.busy_s = self._busy_s
+        return host
+
+    def _node(self, host: SimHost) -> NodeService:
+        invitation = Invitation(
+            coordinator=self._identity.node,
+            addresses=(calm.COORDINATOR,),
+            run=self._run,
+            token=TOKEN,
+            name=host.name,
+        )
+        options = NodeOptions(step_seconds=self._fleet.step or STEP_S, give_up_s=GIVE_UP_S)
+        return NodeService(
+            host, identity_of(self._seed, host.name), invitation, lambda *_: self._trainer(), options
+        )
+
+    def _trainer(self) -> ToyTrainer:
+        layout = toy_layout(self._params, self._recipe.strategy.schedule.fragments)
+        return ToyTrainer(layout, self._recipe.inner.batch_size)
+
+    def _calm_fleet(self) -> calm.Fleet:
+        shard = Shard(blob=BlobId("0" * 64), items=1 << 20)
+        return calm.Fleet(
+            recipe=self._recipe,
+            manifest=Manifest(
+                kind="tokens", dtype="uint8", train=(shard,), validation=(shard,), context=1, vocab_size=256
+            ),
+            make_trainer=self._trainer,
+            computers=(),
+            seed=self._seed,
+        )
+
+    def _appended(self, entry: Entry) -> None:
+        if isinstance(entry.body, Seal):
+            self._seals.append(entry.body)
+
+    def _spawn(self, host: SimHost, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        return self._loop.spawn(host.owner, work, name)
+
+    def _played(self, cpu_s: float, ended: str, nodes: int) -> Played:
+        if not self._seals:
+            raise ShoalError(
+                "SH-RUN-01",
+                f"no round was sealed ({ended})",
+                "give it more time, or membership.min_nodes less",
+            )
+        claims = [_claims(seal) for seal in self._seals]
+        accepted, virtual_s = sum(len(found) for found in claims), self._loop.time()
+        return Played(
+            fleet=self._fleet.name,
+            nodes=nodes,
+            rounds=len(self._seals),
+            virtual_s=round(virtual_s, 3),
+            cpu_s=round(cpu_s, 2),
+            accepted=accepted,
+            rejected=sum(len(seal.rejected) for seal in self._seals),
+            updates_per_round=round(accepted / len(self._seals), 2),
+            steps=sum(claim.steps for found in claims for claim in found),
+            loss_first=_mean_loss(next(found for found in claims if found)),
+            loss_last=_mean_loss(next(found for found in reversed(claims) if found)),
+            sent_bytes=self._network.sent_bytes,
+            utilisation=round(sum(self._busy_s.values()) / (nodes * virtual_s), 4),
+            events=self._events,
+            params=self._params,
+            ended=ended,
+        )
+
+
+def _link(links: Network, name: str) -> Link:
+    """A line as the simulated network has it: no packets, so that what is lost is a rate that much lower."""
+    line = links.lines[links.names[name]]
+    left = 1 - line.loss
+    return Link(
+        latency_s=line.latency_s,
+        jitter_s=line.jitter_s,
+        up_bytes_s=left * (line.up_bytes_s or UNLIMITED_BYTES_S),
+        down_bytes_s=left * (line.down_bytes_s or UNLIMITED_BYTES_S),
+    )
+
+
+def _claims(seal: Seal) -> list[Claim]:
+    found = [parse(item.claim.payload, Claim) for item in seal.accepted]
+    return [claim for claim in found if claim is not None]
+
+
+def _mean_loss(claims: list[Claim]) -> float:
+    return sum(claim.loss for claim in claims) / len(claims)
