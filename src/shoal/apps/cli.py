@@ -34,8 +34,12 @@ class Entry:
 COMMANDS: dict[str, Entry] = {
     "serve": Entry("shoal.apps.serve:serve", "Run a coordinator: logs, rounds and the HTTP API."),
     "join": Entry("shoal.apps.join:join", "Take part in a run with this machine."),
+    "hub": Entry("shoal.apps.hub:hub", "Begin a region of a run, and be its hub."),
     "run": Entry("shoal.apps.runs:app", "Submit, watch, stop and export runs."),
     "log": Entry("shoal.apps.logs:app", "Show, verify and replay a run's log."),
+    "credit": Entry("shoal.apps.credit:app", "What each node earned, why, and the proof of it."),
+    "lab": Entry("shoal.apps.lab:app", "Run real programs on emulated networks."),
+    "chain": Entry("shoal.apps.chain:app", "Settle a run's credit on an EVM chain, or on a local one."),
     "sim": Entry("shoal.apps.sim:app", "Simulated runs under seeded catastrophes."),
     "bench": Entry("shoal.apps.bench:app", "Measure training, blobs and the fold on this machine."),
     "doctor": Entry("shoal.apps.doctor:doctor", "Find out why something does not work."),

@@ -12,7 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +25,7 @@ from shoal.base.units import show_bytes, show_duration
 
 if TYPE_CHECKING:
     from shoal.apps.api.client import ApiClient
+    from shoal.apps.chain_demo import ChainDemo
     from shoal.apps.demo_processes import Child, Family
     from shoal.apps.demo_summary import Facts, Finished
     from shoal.apps.demo_view import View
@@ -63,14 +64,38 @@ def demo(
         Path | None, typer.Option(help="Where the model goes (default: ./shoal-demo-model).")
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep logs, keys and blobs in this folder.")] = None,
+    chain: Annotated[bool, typer.Option("--chain", help="Stake, settle and claim on a local chain.")] = False,
 ) -> None:
     """A coordinator and four nodes on this machine, one of them killed half-way, from start to model."""
     began = monotonic()
     target = (out or Path("shoal-demo-model")).absolute()
-    with _ending_on_signals(), _folder(keep) as folder:
+    with (
+        _ending_on_signals(),
+        _folder(keep) as folder,
+        _local_chain(folder) if chain else nullcontext() as local,
+    ):
+        if local is not None:
+            local.stake()
         view = _train(folder, seconds)
         _conclude(folder, target, view)
+        _show_credit(folder)
+        if local is not None:
+            local.settle()
     print(f"\ndone in {show_duration(monotonic() - began)}", flush=True)
+
+
+def _local_chain(folder: Path) -> ChainDemo:
+    from shoal.apps.chain_demo import ChainDemo
+
+    return ChainDemo(folder, _names(), lambda line: print(line, flush=True))
+
+
+def _show_credit(folder: Path) -> None:
+    from shoal.apps.credit_reading import balance_table, read_credit
+
+    print("\nCREDIT", flush=True)
+    account = read_credit(folder / "coordinator", None, "", node=False).account
+    print("\n".join(f"  {line}" for line in balance_table(account)), flush=True)
 
 
 @contextmanager

@@ -18,6 +18,11 @@ Json = typer.Option(False, "--json", help="Print one JSON object as the last lin
 Presets = typer.Option(["all"], "--preset", help="A preset (repeatable), or `all` of them.")
 Overlapping = typer.Option(["diloco", "streaming-diloco"], "--preset", help="A preset (repeatable).")
 Settings = typer.Option([], "--set", help="Override a recipe field: a.b=c (repeatable).")
+Fleets = typer.Option([8, 16, 32, 64], "--nodes", min=2, help="How many nodes (repeatable).")
+Attacks = typer.Option([], "--attack", help="A name, or module:Class (repeatable).")
+Rules = typer.Option([], "--aggregator", help="`default`, or as `krum f=0.2 nnm=true` (repeatable).")
+Fractions = typer.Option([], "--fraction", help="The share that attacks, 0.2 if not given (repeatable).")
+TimedRules = typer.Option([], "--rule", help="An aggregator (repeatable); all robust ones if none is given.")
 Files = typer.Argument(..., help="What `shoal bench converge --json` printed.")
 
 
@@ -176,6 +181,75 @@ def overlap(
     ]
     result = measure(loads, say)
     print(json.dumps(result) if as_json else "\n".join(table(result)))
+
+
+@app.command()
+def digest(
+    params: int = typer.Option(1_000_000, "--params", min=10_000, help="Parameters of the model."),
+    nodes: list[int] = Fleets,
+    folders: int = typer.Option(3, "--folders", min=1, max=15, help="Nodes that fold each shard."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Decides everything."),
+    settings: list[str] = Settings,
+    as_json: bool = Json,
+) -> None:
+    """What a round costs a node through digests, and without, as the fleet grows."""
+    from shoal.apps.bench.digesting import Question, measure, table
+
+    question = Question(
+        params=params, nodes=tuple(nodes), folders=folders, seed=seed, settings=tuple(settings)
+    )
+    result = measure(question, say)
+    print(json.dumps(result) if as_json else "\n".join(table(result)))
+
+
+@app.command()
+def attacks(
+    attack: list[str] = Attacks,
+    aggregator: list[str] = Rules,
+    fraction: list[float] = Fractions,
+    nodes: int = typer.Option(10, "--nodes", min=2, max=200, help="Nodes in the fleet."),
+    codec: str = typer.Option("int8", "--codec", help="int8, two-bit, sparse (with error feedback) or none."),
+    model: str = typer.Option("digits", "--model", help="digits or gpt."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Decides everything."),
+    rounds: int | None = typer.Option(None, "--rounds", min=1, help="Rounds of training."),
+    matrix: bool = typer.Option(False, "--matrix", help="All attacks, rules, fractions that are not named."),
+    as_json: bool = Json,
+) -> None:
+    """A fleet with attackers in it, against the same fleet without them."""
+    from shoal.apps.bench import attacks as bench
+    from shoal.apps.bench.attacks_setting import Cell
+
+    cell = Cell(attack="", nodes=nodes, codec=codec, model=model, seed=seed, rounds=rounds)
+    rows = bench.matrix(bench.chosen(attack, aggregator, fraction, whole=matrix), cell, say)
+    found = rows[0] if len(rows) == 1 else {"cells": rows}
+    print(json.dumps(found) if as_json else "\n".join(bench.table(rows)))
+
+
+@app.command()
+def robust(
+    params: int = typer.Option(10_000_000, "--params", min=1000, help="Parameters in the state."),
+    updates: int = typer.Option(16, "--updates", min=1, max=1000, help="Updates folded at once."),
+    threads: int = typer.Option(0, "--threads", min=0, help="Threads to use; 0 for one a core."),
+    codec: str = typer.Option("int8", "--codec", help="What the updates are encoded with."),
+    rule: list[str] = TimedRules,
+    as_json: bool = Json,
+) -> None:
+    """Fold a round by every robust rule, against the plain mean and against `byzfl`."""
+    from shoal.apps.bench.robust import measure, table
+
+    result = measure(params, updates, threads, codec, rule, say)
+    print(json.dumps(result) if as_json else "\n".join(table(result)))
+
+
+@app.command()
+def chain(
+    transactions: int = typer.Option(4000, "--transactions", min=4, max=100_000, help="How many to send."),
+    as_json: bool = Json,
+) -> None:
+    """Settling on a local chain: transactions a second, gas of every call, and seal to claimable."""
+    from shoal.apps.bench.chain import measure
+
+    _show(measure(transactions, say), as_json)
 
 
 def say(text: str) -> None:

@@ -1,0 +1,59 @@
+"""The recipe's `credit:` section: what work is worth, and who has a share in it.
+
+In flows what a person wrote; out flows a checked, frozen value. Invariant: whole numbers only, so that everybody who
+recomputes a run's credit gets it to the last millionth.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+MICRO = 1_000_000
+"""A credit has a million of these."""
+MOST_MICRO = 10**15
+"""No update and no budget is worth more: a thousand million credits."""
+MOST_TOTAL_MICRO = 10**18
+"""No run is, so that every sum fits the integers that pages are written with."""
+
+
+class CreditSpec(BaseModel):
+    """What each update that counts earns: a price for each unit of work, of which holders, auditors and the coordinator
+    have their shares. What one node earns by training never depends on what another did or failed to do."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    unit: Literal["samples", "tokens"] = "samples"
+    """What is counted: the samples or the tokens of sealed updates, each once."""
+    price_micro: int = Field(default=1_000, ge=0, le=10**12)
+    """Millionths of a credit for one unit."""
+    rule: Literal["proportional", "quality"] = "proportional"
+    """Pay for the work alone, or also by how much of its weight the update counted for and how reliably its node
+    delivered before."""
+    most_micro: int | None = Field(default=None, ge=1, le=MOST_MICRO)
+    """No update earns more than this, whatever it did."""
+    budget_micro: int | None = Field(default=None, ge=0, le=MOST_MICRO)
+    """What the whole run may earn; the entry that would go beyond it shares out what is left."""
+    hubs_percent: int = Field(default=5, ge=0, le=100)
+    """Of each update's price, for those whose receipts say that they hold it and serve it."""
+    auditors_percent: int = Field(default=5, ge=0, le=100)
+    """Of each update's price, for those who attested the state that most attested."""
+    coordinator_percent: int = Field(default=0, ge=0, le=100)
+    """Of each update's price, for the coordinator."""
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        if self.others_percent > 100:
+            raise ValueError(f"the shares come to {self.others_percent} percent; allowed: 100 together")
+        return self
+
+    @property
+    def others_percent(self) -> int:
+        return self.hubs_percent + self.auditors_percent + self.coordinator_percent
+
+
+def show_credits(micro: int) -> str:
+    """1234567 -> "1.234567"."""
+    sign, whole = "-" if micro < 0 else "", abs(micro)
+    return f"{sign}{whole // MICRO:,}.{whole % MICRO:06}"

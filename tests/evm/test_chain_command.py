@@ -1,0 +1,194 @@
+"""`shoal chain` from deployment to claims, a dispute end to end, and everything that people get wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from shoal.apps.cli import app, find
+from shoal.base.errors import ShoalError
+from shoal.chain.anvil import Anvil
+from shoal.chain.config import read_config
+from shoal.chain.contracts import shipped
+from shoal.chain.epochs import boundaries, keep_record, make_record
+from shoal.chain.payouts import kept_payouts, state_payout
+from shoal.chain.rpc import Rpc
+from shoal.chain.signing import Account
+from shoal.credit.ledger import Bookkeeper
+from shoal.runlog.files import FileLogStore
+from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.sqlstore import SqlLogStore
+
+from .settling import COIN, COORDINATOR, KEY, NODES, RUN, SPEC, WEI, Office, address_of, log_of
+
+ENTRIES = log_of(4)
+NODE_KEY = b"\x21" * 32
+
+
+@pytest.fixture
+def anvil(anvil_program: Path) -> Iterator[Anvil]:
+    with Anvil(anvil_program) as running:
+        yield running
+
+
+@pytest.fixture
+def home(anvil: Anvil, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A coordinator's home and a node's in one, and wallets with money."""
+    monkeypatch.setenv("SHOAL_CHAIN_KEY", KEY.hex())
+    rpc = Rpc([anvil.url])
+    for key in (KEY, NODE_KEY):
+        rpc.call("anvil_setBalance", Account(key).address, hex(1000 * COIN))
+    for folder, identity in (("coordinator", COORDINATOR), ("node", NODES[0])):
+        path = tmp_path / folder / "key"
+        path.parent.mkdir()
+        path.write_text(identity.secret.hex() + "\n")
+        path.chmod(0o600)
+    with closing(SqlLogStore(f"sqlite:///{tmp_path}/coordinator/store.sqlite")) as store:
+        for position, entry in enumerate(ENTRIES):
+            store.append(RUN, position, entry)
+    copy = FileLogStore(FileDisk(tmp_path / "node" / "runs" / RUN), lambda point: None)
+    for position, entry in enumerate(ENTRIES):
+        copy.append(RUN, position, entry)
+    return tmp_path
+
+
+def run(home: Path, *arguments: str) -> Any:
+    return CliRunner().invoke(app, ["chain", *arguments, "--home", str(home)])
+
+
+def said(home: Path, *arguments: str) -> Any:
+    result = run(home, *arguments, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    return json.loads(result.output.strip().splitlines()[-1])
+
+
+def code(result: Any) -> str:
+    found = find(result.exception, ShoalError)
+    assert isinstance(found, ShoalError), (result.output, result.exception)
+    return found.code
+
+
+def founded(home: Path, url: str, *options: str) -> None:
+    said(home, "deploy", "--url", url)
+    said(home, "job", "--wei-per-micro", str(WEI), *options)
+    state_addresses(home)
+
+
+def state_addresses(home: Path) -> None:
+    lines = [state_payout(node, RUN, address_of(place)) for place, node in enumerate(NODES[1:4], 1)]
+    lines.append(run(home, "payout", address_of(0)).output.strip())
+    assert run(home, "pay", *lines).exit_code == 0
+
+
+def records(home: Path) -> list[Path]:
+    assert run(home, "records", "--out", str(home / "records")).exit_code == 0
+    return sorted((home / "records").iterdir())
+
+
+def test_from_deployment_to_claims(home: Path, anvil: Anvil) -> None:
+    founded(home, anvil.url)
+    assert said(home, "settle", "--once", "--every-s", "0.05")["settled"] == 4
+    last = records(home)[-1]
+    assert said(home, "check", str(last), "--node")["wrong"] == []
+    assert said(home, "claim", str(last))["gas"] > 0
+    office = Office(home, anvil.url, None)  # type: ignore[arg-type]
+    rpc = Rpc([anvil.url])
+    for address, amount in office.earned().items():
+        assert int(rpc.call("eth_getBalance", address, "latest"), 16) == amount
+    status = said(home, "status")
+    assert status["epoch"] == 4 and status["paid"] == sum(office.earned().values())
+    assert said(home, "fund", "5")["gas"] > 0
+    assert said(home, "status")["budget"] == COIN + 5
+    assert said(home, "register")["gas"] > 0
+
+
+def test_a_wrong_root_is_challenged_by_a_node_with_the_log_and_the_right_one_stands(
+    home: Path, anvil: Anvil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    founded(home, anvil.url, "--window-s", "3600", "--bond", "1000")
+    forge(home)
+    said(home, "settle", "--once", "--every-s", "0.05")
+    path = records(home)[0]
+    monkeypatch.setenv("SHOAL_CHAIN_KEY", NODE_KEY.hex())
+    disputed = run(home, "check", str(path), "--node", "--dispute")
+    assert disputed.exit_code == 1
+    assert "earned" in disputed.output and "dispute: 0x" in disputed.output
+    monkeypatch.setenv("SHOAL_CHAIN_KEY", KEY.hex())
+    said(home, "resolve", "--falls")
+    with closing(SqlLogStore(f"sqlite:///{home}/coordinator/store.sqlite")) as store:
+        for key in store.kept(RUN, "epoch."):
+            store.drop(RUN, key)  # the coordinator gives in: its records are made anew, from the log
+    deposit_bond(home, anvil.url)
+    Rpc([anvil.url]).batch([("evm_mine", [])] * 3)
+    assert said(home, "settle", "--once", "--every-s", "0.05")["settled"] == 4
+    for path in records(home):
+        assert said(home, "check", str(path), "--node")["wrong"] == []
+    Rpc([anvil.url]).batch([("evm_increaseTime", [3600]), ("evm_mine", [])])
+    said(home, "claim", str(records(home)[-1]))
+
+
+def forge(home: Path) -> None:
+    """A first record that gives everybody twice too much, as a dishonest coordinator would write it."""
+    config = read_config(home)
+    terms = config.jobs[RUN]
+    with closing(SqlLogStore(f"sqlite:///{home}/coordinator/store.sqlite")) as store:
+        pages = Bookkeeper(store, RUN, SPEC, COORDINATOR).catch_up()
+        boundary = boundaries(pages, terms.rounds_per_epoch, over=False)[0]
+        right = make_record(RUN, terms, boundary, kept_payouts(store, RUN), None)
+        amounts = {address: amount * 2 for address, amount in right.amounts.items()}
+        promised = {node: amount * 2 for node, amount in right.promised.items()}
+        keep_record(store, msgspec.structs.replace(right, amounts=amounts, promised=promised))
+
+
+def deposit_bond(home: Path, url: str) -> None:
+    """The coordinator lost its bond, and has to leave another."""
+    config, rpc, address = read_config(home), Rpc([url]), Account(KEY).address
+    rpc.call("anvil_impersonateAccount", address)
+    data = shipped("TrainingRewards")["depositBond"].call(config.jobs[RUN].job)
+    request = {"from": address, "to": config.rewards, "data": "0x" + data.hex(), "value": hex(1000)}
+    assert rpc.call("eth_sendTransactionSync", request)["status"] == "0x1"
+
+
+def test_what_people_get_wrong_is_refused_with_a_next_step(
+    home: Path, anvil: Anvil, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert code(run(home, "settle")) == "SH-CHAIN-11"
+    assert code(run(home, "deploy", "--chain", "nowhere")) == "SH-CHAIN-11"
+    assert code(run(home, "deploy", "--chain", "monad", "--url", anvil.url)) == "SH-CHAIN-05"
+    assert code(run(home, "deploy", "--url", "http://127.0.0.1:9")) == "SH-CHAIN-04"
+    assert code(run(home, "deploy", "--url", "ftp://somewhere")) == "SH-CHAIN-04"
+    assert code(run(home, "payout", "0x1234")) == "SH-CHAIN-03"
+    wrong = address_of(0)[:-1] + ("0" if address_of(0)[-1] != "0" else "1")
+    assert code(run(home, "payout", wrong)) == "SH-CHAIN-03"
+    assert code(run(home, "pay", "shoalpay1-nonsense")) == "SH-CHAIN-03"
+    said(home, "deploy", "--url", anvil.url)
+    assert code(run(home, "settle", "--once")) == "SH-CHAIN-11"
+    Rpc([anvil.url]).call("anvil_setBalance", Account(KEY).address, "0x0")
+    assert code(run(home, "job")) in ("SH-CHAIN-08", "SH-CHAIN-10")
+    monkeypatch.delenv("SHOAL_CHAIN_KEY")
+    assert code(run(home, "deploy", "--url", anvil.url)) == "SH-CHAIN-02"
+    monkeypatch.setenv("SHOAL_CHAIN_KEY", "not a key")
+    failed = run(home, "deploy", "--url", anvil.url)
+    assert code(failed) == "SH-CHAIN-02" and "not a key" not in str(failed.exception)
+    shutil.copy(home / "chain.json", home / "copy.json")
+    config = json.loads((home / "chain.json").read_text())
+    (home / "chain.json").write_text(json.dumps({**config, "rewards": "0x" + "12" * 20}))
+    assert code(run(home, "status")) in ("SH-CHAIN-07", "SH-CHAIN-11")
+    (home / "chain.json").write_text("{")
+    assert code(run(home, "status")) == "SH-CHAIN-11"
+
+
+def test_a_damaged_record_is_refused(home: Path, anvil: Anvil) -> None:
+    founded(home, anvil.url)
+    for text in ("{", "[]", '{"run": 1}', json.dumps({"amounts": {}})):
+        path = home / "record.json"
+        path.write_text(text)
+        assert code(run(home, "claim", str(path))) == "SH-CHAIN-11"
