@@ -49,14 +49,26 @@ class Gathering:
     """The outer optimiser's state of the fragment, before the step; to be read only."""
     device: torch.device = _CPU
     """Where the fragment is folded, and so where reductions over it are best made."""
+    seed: str | None = None
+    """A hash of every update that is here, so that nobody could know it when choosing one's own; None if the caller
+    has none. Rules that draw, draw from it."""
 
 
 class Aggregator(Protocol):
-    reads: tuple[str, ...]
-    """The outer optimiser's state vectors that it looks at: an optimiser without them does not go with it."""
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The outer optimiser's state vectors that it looks at: an optimiser without them does not go with it."""
 
     def begin(self, gathering: Gathering) -> Combine:
         """Look at the updates as a whole, then combine them range by range."""
+
+
+@runtime_checkable
+class Guarded(Protocol):
+    """An aggregator that holds only against a minority."""
+
+    def refusal(self, nodes: int) -> str:
+        """Why so many nodes are too few for it, with the numbers; "" if they are enough."""
 
 
 class OuterOptimizer(Protocol):

@@ -24,7 +24,7 @@ def load(aggregate: str, nodes: int) -> Recipe:
         ("{kind: geometric-median, f: 4, nnm: true}", 9),
         ("{kind: centred-clipping, f: 1}", 3),
         ("{kind: krum, f: 2, bucket: 2}", 13),
-        ("{kind: robust, f: 3}", 9),
+        ("{kind: robust, f: 3}", 7),
         ("{kind: krum, f: 0}", 3),
     ],
 )

@@ -216,13 +216,14 @@ def attacks(
     as_json: bool = Json,
 ) -> None:
     """A fleet with attackers in it, against the same fleet without them."""
-    from shoal.apps.bench import attacks as bench
+    from shoal.apps.bench.attacks import chosen, measure_all, table
     from shoal.apps.bench.attacks_setting import Cell
 
+    sys.path.append(str(Path.cwd()))  # Where a person's own attack most likely lies.
     cell = Cell(attack="", nodes=nodes, codec=codec, model=model, seed=seed, rounds=rounds)
-    rows = bench.matrix(bench.chosen(attack, aggregator, fraction, whole=matrix), cell, say)
+    rows = measure_all(chosen(attack, aggregator, fraction, whole=matrix), cell, say)
     found = rows[0] if len(rows) == 1 else {"cells": rows}
-    print(json.dumps(found) if as_json else "\n".join(bench.table(rows)))
+    print(json.dumps(found) if as_json else "\n".join(table(rows)))
 
 
 @app.command()

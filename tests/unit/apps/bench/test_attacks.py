@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from shoal.apps.bench import app
-from shoal.apps.bench.attacks import Asked, matrix, measure, table
+from shoal.apps.bench.attacks import Asked, measure, measure_all, table
 from shoal.apps.bench.attacks_fleet import Attackers, train
 from shoal.apps.bench.attacks_setting import Cell, recipe_for, rule_of
 from shoal.apps.bench.attacks_training import StackedTrainers
@@ -72,7 +72,7 @@ def test_a_guard_refuses_a_cell_and_leaves_it_out_of_a_matrix() -> None:
         cell(aggregator="bulyan", nodes=10)
     said: list[str] = []
     asked = Asked(attacks=["zeros"], aggregators=["bulyan", "mean"], fractions=[0.2])
-    rows = matrix(asked, dataclasses.replace(SHORT, rounds=1), said.append)
+    rows = measure_all(asked, dataclasses.replace(SHORT, rounds=1), said.append)
     assert [row["aggregator"] for row in rows] == ["mean"] and "bulyan" in said[0]
     assert next(iter(table(rows))) == "| attack | mean 20% |"
 
