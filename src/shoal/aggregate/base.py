@@ -100,6 +100,11 @@ class Preparing(Protocol):
         what a rejected claim had, nothing can be kept for the next."""
 
 
+_LARGEST_FLOAT32 = (2 - 2.0**-23) * 2.0**127
+
+
 def float32(value: float) -> float:
-    """Round once to float32, so that every device multiplies by the same number."""
-    return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    """Round once to float32, so that every device multiplies by the same number. What is too large becomes the largest:
+    no update may stop a fold."""
+    within = max(-_LARGEST_FLOAT32, min(_LARGEST_FLOAT32, value))
+    return float(struct.unpack("<f", struct.pack("<f", within))[0])

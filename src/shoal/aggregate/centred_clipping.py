@@ -11,7 +11,9 @@ from shoal.aggregate.tolerance import MAJORITY, Tolerance
 from shoal.aggregate.voting import Before, Voted
 
 _NEGLIGIBLE = 2.0**-60
-"""A momentum shorter than the median update by this factor says nothing, and dividing by it could overflow."""
+"""A momentum shorter than the median update by this factor says nothing."""
+_FURTHEST = 2.0**60
+"""So many times its length are gone along the momentum at most: a liar's update may be longer than float32 holds."""
 
 
 class _CentredClipping:
@@ -48,7 +50,8 @@ def _warm_start(products: list[list[float]], count: int) -> list[float]:
     length, median = products[count][count], lower_median([products[i][i] for i in range(count)])
     if length <= median * _NEGLIGIBLE * _NEGLIGIBLE:
         return [0.0]
-    return [lower_median([products[count][i] / length for i in range(count)])]
+    along = lower_median([products[count][i] / length for i in range(count)])
+    return [max(-_FURTHEST, min(_FURTHEST, along))]
 
 
 def centred_clipping(
