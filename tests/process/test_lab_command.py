@@ -70,6 +70,8 @@ def test_nothing_outlives_the_runner(fleet: Path, how: signal.Signals) -> None:
         [*SHOAL, "lab", "run", str(fleet), "--", "sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"],
         stdout=subprocess.PIPE,
         text=True,
+        # Shells start what runs in their background with Ctrl-C ignored, and so everything below it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert runner.stdout is not None
     begun = [runner.stdout.readline() for _ in range(3)]
