@@ -40,14 +40,14 @@ lint: setup ## Linter, formatter, types and layers.
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-# Processes and simulated seeds use both cores by themselves, so they do not run beside the rest.
+# Processes and chaos seeds use both cores by themselves, so they do not run beside the rest.
 test: setup lint $(CHAIN) ## The suite; SHOAL_SEEDS=N for more simulated seeds.
-	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadfile --ignore tests/simulation --ignore tests/process
-	$(VENV)/bin/pytest -m "not long" tests/simulation tests/process
+	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadfile --ignore tests/simulation/test_chaos.py --ignore tests/process
+	$(VENV)/bin/pytest -m "not long" tests/simulation/test_chaos.py tests/process
 
 test-all: setup lint $(CHAIN) ## The suite and the long runs: ten times the seeds.
-	$(VENV)/bin/pytest -n 2 --dist loadfile --ignore tests/simulation --ignore tests/process
-	SHOAL_SEEDS=$${SHOAL_SEEDS:-5000} $(VENV)/bin/pytest --timeout 3000 tests/simulation tests/process
+	$(VENV)/bin/pytest -n 2 --dist loadfile --ignore tests/simulation/test_chaos.py --ignore tests/process
+	SHOAL_SEEDS=$${SHOAL_SEEDS:-5000} $(VENV)/bin/pytest --timeout 3000 tests/simulation/test_chaos.py tests/process
 
 bench: setup ## Every benchmark that takes minutes at most.
 	$(VENV)/bin/shoal bench fold --json
