@@ -19,8 +19,9 @@ from .fleet import START_S, Fleet, accepted_claims, tiny, with_deadline
 from .processes import Child
 from .referee import check_log, check_settled, claim_in, end_run, kept_claims, outbox, settled, stored_log
 
+# Rounds of some length: one that is out of them while it starts again has to catch up with those that go on.
 PATIENT = tiny(
-    strategy=with_deadline(60.0),
+    strategy={**with_deadline(60.0), "schedule": {"steps": 40}},
     membership={"lease_s": 60.0, "reconnect_s": 60.0},
     storage={"snapshot_every": 2},
 )
