@@ -26,6 +26,7 @@ from shoal.wire.ticket import Ticket, read_ticket, show_ticket
 
 if TYPE_CHECKING:
     from shoal.apps.joining import Volunteer
+    from shoal.base.ids import NodeId
     from shoal.hub.region import Region
     from shoal.hub.service import HubService
     from shoal.node.options import NodeOptions, TrainerFactory
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.25
 END_S = 60.0
-"""How long the region may take to save its last state once the parent run is over."""
+"""How long the region may take to save its last state and let its members go once the parent run is over."""
+RETURN_S = 10.0
+"""How long a member without a connection is waited for then: longer than it waits between two attempts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,18 +168,25 @@ def _make_hub(
 
 
 async def _end(region: Region, ended: bool, reason: str) -> None:
-    """The parent run is over: so is the region, once its last state is saved."""
+    """The parent run is over: so is the region, once its last state is saved and its members know."""
     from shoal.coordinator.events import StopAsked
 
     service = region.service
     if not ended or region.run not in service.runs:
         return
     await service.post(region.run, StopAsked(f"the parent run has ended: {reason}"))
+    served, began = service.runs[region.run], service.host.clock.now()
+    unaware = {node for node, member in region.view.members.items() if member.present}
+    here: set[NodeId] = set()
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(END_S):
-            while not service.runs[region.run].machine.finished:
+            while not served.machine.finished or here or unaware:
                 service.changed.clear()
                 await service.changed.wait()
+                before, here = here, set(served.connections)
+                unaware -= before - here  # A member that has heard of the end goes.
+                if service.host.clock.now() - began > RETURN_S:
+                    unaware &= here
 
 
 class HubScreen:

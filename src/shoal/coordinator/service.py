@@ -107,6 +107,8 @@ class Run:
     swarm: Swarm
     tokens: tuple[JoinToken, ...]
     evidence: Evidence
+    written: int
+    """How many entries of its log are durable: the view is ahead of it while one is being written."""
     connections: dict[NodeId, Connection] = field(default_factory=dict)
     fetching: set[str] = field(default_factory=set)
     archiving: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -191,6 +193,7 @@ class CoordinatorService:
             swarm=Swarm(self.host, blobs, run, timeout_s=REQUEST_TIMEOUT_S),
             tokens=tuple(msgspec.msgpack.decode(value, type=JoinToken) for value in tokens.values()),
             evidence=evidence,
+            written=len(entries),
         )
         self._resources.runs[run] = RunResources(
             run=run,
@@ -330,6 +333,7 @@ class CoordinatorService:
                 self.host.reached("coordinator.before-append")
                 self.host.reached(f"coordinator.before-{effect.kind}")
                 await self.host.work(lambda: self.store.append(name, effect.position, effect.encoded))
+                run.written = effect.position + 1
                 self.host.reached("coordinator.after-append")
                 self.host.reached(f"coordinator.after-{effect.kind}")
             case Keep():

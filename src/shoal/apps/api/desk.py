@@ -8,6 +8,7 @@ answered once the log shows its effect.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 
 from shoal.apps.api.diary import Diaries
@@ -156,10 +157,14 @@ class Desk:
         return show_ticket(Ticket(service.identity.node, (service.address,), run, secret))
 
     async def _post(self, run: RunId, event: Event, done: Callable[[], bool]) -> None:
+        """Hand an event over; back once its effect is in the log, for good."""
         await self.service.post(run, event)
-        clock = self.service.host.clock
-        deadline = clock.now() + EFFECT_S
-        while not done():
+        clock, served = self.service.host.clock, self.service.runs[run]
+        deadline, needed = clock.now() + EFFECT_S, math.inf
+        while served.written < needed:
+            if needed == math.inf and done():
+                needed = served.machine.view.length
+                continue
             if clock.now() > deadline:
                 raise _not_now("the coordinator has not taken the request yet", "look again: shoal run show")
             await clock.sleep(LOOK_S)
