@@ -39,6 +39,8 @@ from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQL
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
+from shoal.base.lead import Candidate, Standing
+from shoal.worlds.real import sqllead
 from shoal.worlds.real.sqlfailures import damaged, explain
 
 BUSY_S = 15
@@ -64,7 +66,7 @@ _kept = Table(
 
 
 class SqlLogStore:
-    """Implements `base.logstore.LogStore`; safe from any thread, and from several processes at once.
+    """Implements `base.lead.SharedStore`; safe from any thread, and from several processes at once.
 
     `url` is `sqlite:///PATH`, a plain path to an SQLite file, or `postgresql://USER@HOST/DATABASE`. Raises
     SH-LOG-04 if it cannot be opened. With `create=False` the store must be there already.
@@ -72,6 +74,8 @@ class SqlLogStore:
 
     def __init__(self, url: str, *, create: bool = True) -> None:
         self._url = _parse(url)
+        self._epoch = 0
+        """Of the lead that this store has; 0 while it has never asked for it."""
         self.name = self._url.render_as_string(hide_password=True)
         if not create and self._file is not None and not self._file.exists():
             raise ShoalError(
@@ -92,6 +96,7 @@ class SqlLogStore:
         if create:
             with self._writing() as connection:
                 _tables.create_all(connection)
+                sqllead.tables.create_all(connection)
         else:  # Whoever only looks takes no lock that a writer would wait for.
             with self._engine.connect() as connection:
                 _length(connection, RunId(""))
@@ -151,7 +156,7 @@ class SqlLogStore:
     # --- kept values -------------------------------------------------------------------------------------
 
     def keep(self, run: RunId, key: str, value: bytes) -> None:
-        row = {"run": run, "key": key, "value": value, "checksum": _checksum(run, key, value)}
+        row = {"run": run, "key": key, "value": value, "checksum": value_checksum(run, key, value)}
         with explain(self.name), self._writing() as connection:
             connection.execute(delete(_kept).where(_kept.c.run == run, _kept.c.key == key))
             connection.execute(insert(_kept).values(row))
@@ -164,7 +169,7 @@ class SqlLogStore:
         with explain(self.name), self._engine.connect() as connection:
             rows = connection.execute(begins).all()
         for key, value, checksum in rows:
-            if not isinstance(value, bytes) or _checksum(run, key, value) != checksum:
+            if not isinstance(value, bytes) or value_checksum(run, key, value) != checksum:
                 raise damaged(self.name, f"the value {key} kept for run {run} was altered")
         return dict(sorted((key, value) for key, value, _ in rows))
 
@@ -186,8 +191,27 @@ class SqlLogStore:
         lines = [line for row in rows for line in str(row).splitlines()]
         return [] if lines == ["ok"] else lines
 
+    # --- the lead ----------------------------------------------------------------------------------------
+
+    def stand(self, candidate: Candidate, lease_s: float) -> Standing:
+        """As in `SharedStore`."""
+        try:
+            with explain(self.name), self._beginning() as connection:
+                self._epoch, standing = sqllead.stand(connection, candidate, lease_s, self._epoch)
+        except IntegrityError:  # Two who came first at the same time.
+            return self.stand(candidate, lease_s)
+        return standing
+
     @contextmanager
     def _writing(self) -> Iterator[Connection]:
+        """A transaction that is refused once the lead, if this store ever had it, is somebody else's."""
+        with self._beginning() as connection:
+            if self._epoch:
+                sqllead.check(connection, self._epoch)
+            yield connection
+
+    @contextmanager
+    def _beginning(self) -> Iterator[Connection]:
         with self._engine.connect().execution_options(shoal_writes=True) as connection, connection.begin():
             yield connection
 
@@ -253,7 +277,7 @@ def _length(connection: Connection, run: RunId) -> int:
     return 0 if last is None else int(last) + 1
 
 
-def _checksum(run: RunId, key: str, value: bytes) -> bytes:
+def value_checksum(run: RunId, key: str, value: bytes) -> bytes:
     return blake3.blake3(f"{run}/{key}/".encode() + value).digest()[:8]
 
 

@@ -1,0 +1,62 @@
+"""What a coordinator that stands by copies: the states and data it would need if it had to lead now.
+
+In flow the shared store's logs and the leader's blobs; out flow blobs on this machine. Invariant: nothing here writes
+to the store, and a leader that does not answer costs one attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from shoal.base.host import Host, Peer
+from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.base.logstore import LogStore
+from shoal.data.manifest import blobs as data_blobs
+from shoal.replica.blobs import BlobStore
+from shoal.replica.swarm import Swarm
+from shoal.runlog.chain import read_link
+from shoal.runlog.view import RunView
+
+FETCH_S = 20.0
+
+
+def lasting_blobs(view: RunView) -> Iterator[tuple[BlobId, int | None, tuple[NodeId, ...]]]:
+    """The states that a newcomer may begin with and the run's data, with size and holders."""
+    if view.genesis is not None:
+        for saved in view.kept_states():
+            yield saved.blob, saved.size_bytes, saved.holders
+        for blob in data_blobs(view.genesis.manifest):
+            yield blob, None, ()
+
+
+class Copies:
+    """One stand-by's copies, of all runs of the store."""
+
+    def __init__(
+        self,
+        host: Host,
+        store: LogStore,
+        room: Callable[[RunId], BlobStore],
+        other: Callable[[], list[Peer]],
+        serve: Callable[[RunId, BlobStore], None],
+    ) -> None:
+        self._host, self._store, self._room = host, store, room
+        self._other, self._serve = other, serve
+        self._runs: dict[RunId, tuple[RunView, BlobStore]] = {}
+
+    async def follow(self) -> None:
+        """Read what the logs have got since, and fetch one blob that is missing here."""
+        for run in await self._host.work(self._store.runs):
+            if run not in self._runs:
+                self._runs[run] = RunView(), self._room(run)
+                await self._host.work(partial(self._serve, run, self._runs[run][1]))
+            await self._copy(run, *self._runs[run])
+
+    async def _copy(self, run: RunId, view: RunView, room: BlobStore) -> None:
+        for encoded in await self._host.work(lambda: list(self._store.read(run, view.length))):
+            view.apply(read_link(encoded))
+        missing = next((blob for blob in lasting_blobs(view) if not room.has(blob[0])), None)
+        if missing is not None:
+            swarm = Swarm(self._host, room, run, timeout_s=FETCH_S)
+            await swarm.fetch(missing[0], missing[1], self._other())

@@ -1,0 +1,82 @@
+"""Two coordinators on one store, as real processes: the leader is killed or stopped, the other goes on where it was."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from .fleet import Fleet, tiny
+from .processes import Child, free_port
+from .referee import check_log, stored_log
+
+NAMES = ("ada", "ben")
+
+
+@pytest.fixture
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    folder = tmp_path_factory.mktemp("failover")
+    with Fleet(folder, store=f"sqlite:///{folder}/store.sqlite") as fleet:
+        fleet.place.append("--shared")
+        yield fleet
+
+
+def _stand_by(fleet: Fleet) -> Child:
+    """Another coordinator with the same key and a home of its own, once it knows who leads."""
+    home = fleet.home_of("second")
+    (home / "coordinator").mkdir(parents=True, mode=0o700)
+    shutil.copy(fleet.home / "coordinator" / "key", home / "coordinator" / "key")
+    shutil.copy(fleet.home / "coordinator" / "admin-token", home / "coordinator" / "admin-token")
+    ports = ["--control-port", str(free_port()), "--blob-port", str(free_port())]
+    arguments = ["serve", "--home", str(home), "--store", fleet.store_url, "--shared", "--port", "0", *ports]
+    child = fleet._start("second", arguments, "")
+    fleet.until(lambda: "standing by" in child.out.read_text(), 40, "the second coordinator stands by")
+    return child
+
+
+def _follow(fleet: Fleet, child: Child) -> None:
+    """Ask the second coordinator from now on, once it serves."""
+    fleet.until(lambda: "ready" in child.out.read_text().splitlines(), 20, "the second coordinator leads")
+    lines = child.out.read_text().splitlines()
+    fleet._api.base_url = next(line.split()[1] for line in lines if line.startswith("  api "))
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_another_coordinator_takes_over(pair: Fleet, how: signal.Signals) -> None:
+    pair.serve(tiny(membership={"min_nodes": 2}))
+    second = _stand_by(pair)
+    for name in NAMES:
+        pair.join(name)
+    for name in NAMES:
+        pair.contributes(name)
+
+    assert pair.coordinator is not None
+    pair.coordinator.signal(how)
+    known = [link.hash for link in stored_log(pair)]
+    _follow(pair, second)
+    for name in NAMES:
+        pair.contributes(name, after=len(known), within_s=60)
+    if how is signal.SIGSTOP:  # The old leader wakes up, finds itself deposed, and stands by.
+        pair.coordinator.signal(signal.SIGCONT)
+        said = pair.coordinator.out
+        pair.until(lambda: "standing by" in said.read_text(), 40, "the old leader stands by")
+        pair.contributes("ada", after=pair.length())
+
+    links = stored_log(pair)
+    check_log(links)
+    assert [link.hash for link in links[: len(known)]] == known, "what the first one wrote stands"
+    assert len({link.entry.term for link in links}) >= 2
+
+
+def test_two_with_one_store_need_one_key(pair: Fleet) -> None:
+    pair.serve(tiny())
+    ports = ["--control-port", str(free_port()), "--blob-port", str(free_port())]
+    home = ["--home", str(pair.home_of("stranger")), "--port", "0"]
+    stranger = pair._start("stranger", ["serve", *home, "--store", pair.store_url, "--shared", *ports], "")
+    pair.until(lambda: "standing by" in stranger.out.read_text(), 40, "the stranger stands by")
+    assert pair.coordinator is not None
+    pair.coordinator.kill()
+    assert stranger.ended(40) == 1
+    assert "SH-KEY-02" in stranger.err.read_text()
