@@ -1,0 +1,233 @@
+"""The aware planner's decision: facts in, shares of the work out, every one with its reason. Pure.
+
+In flows a `Question`: what was measured, what the recipe wants, how far the run is; out flows a `Decision`. Invariant:
+the same question has the same answer; everybody who is planned is expected to be done at about the same time, and
+nobody is waited for beyond what the others need.
+
+A round is as long as it takes to keep devices training for the share of the time that the recipe asks for, and no
+longer, since frequent syncing trains better: near machines sync often, far ones rarely. Within it each device takes
+the steps that fit. Where a budget of rounds fixes how much is trained, the sum of steps stays what it would be with
+equal work, and devices share it by their speeds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from shoal.base.ids import NodeId
+from shoal.measure.forecast import quantile
+from shoal.measure.telemetry import NodeFacts
+from shoal.planner.estimates import Traffic, shortest_period, step_seconds, sync_seconds, thinning
+from shoal.planner.health import Health, Standing, Tier
+from shoal.strategy.planning import Share
+
+FIRST_WINDOW_S = 2.0
+"""While nobody's speed is known, train for so long: slow devices then show their speed in a step or two."""
+OFTENER, RARER = 4, 16
+"""How much shorter or longer than the recipe's steps say a round may be."""
+MOST_STEPS = 32
+"""How many times the recipe's steps one device may take in a round: a lone local model drifts."""
+LEAST_BATCH_SHARE = 4
+REDUCED_SHARE = 0.5
+UPLOAD_SHARE = 0.1
+"""Of a round, what sending the own update may take before it is thinned."""
+FLAKY = 0.01
+"""A line that loses so much, or fails so often, has its update leave once, in coded pieces (`storage.pieces`)."""
+WINDOW_SLACK = 1.25
+DEADLINE_SLACK, DEADLINE_SPARE_S = 1.5, 1.0
+GRACE_SHARE, LEAST_GRACE_S = 0.15, 0.25
+ALL_TOLD = 64
+"""In a fleet of no more than this everybody's share comes with its reason."""
+ROUNDS_AHEAD = 8
+"""With a budget of seconds, so many rounds at least are still to come, until it ends."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Everything a decision depends on."""
+
+    facts: Mapping[NodeId, NodeFacts]
+    """Of the nodes that could be planned."""
+    health: Mapping[NodeId, Health]
+    standings: Mapping[NodeId, Standing]
+    corrections: Mapping[NodeId, float]
+    names: Mapping[NodeId, str]
+    traffic: Traffic
+    steps: int
+    """What the recipe's schedule says for this round."""
+    batch: int
+    goal: float
+    """The share of their time in which devices should train."""
+    overlaps: bool
+    fixed_work: bool
+    """A budget of rounds fixes how many steps a round has in all."""
+    seconds_left: float = math.inf
+    longest_s: float = math.inf
+    """What the recipe's seal rule has time for."""
+    idle_s: float = 0.0
+    """Of a round, what devices did not train even where they may train while updates travel, lately."""
+    density: float | None = None
+    """Of the recipe's codec, if it chooses values, and may choose fewer."""
+    rounds_left: float = math.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    shares: Mapping[NodeId, Share]
+    period_s: float
+    """How long the round is expected to be; 0 while nobody's speed is known."""
+    deadline_s: float | None
+    grace_s: float
+    reason: str
+    left_out: Mapping[NodeId, str] = field(default_factory=dict)
+
+
+def decide(question: Question) -> Decision:
+    """Who gets how much."""
+    left_out = {
+        node: f"until round {question.standings[node].until_round}, {question.health[node].words}"
+        for node in question.facts
+        if question.standings[node].tier is Tier.EXCLUDED
+    }
+    if len(left_out) == len(question.facts):
+        left_out = {}  # Somebody has to train.
+    chosen = {node: fact for node, fact in question.facts.items() if node not in left_out}
+    steps_s = step_seconds(chosen, question.batch)
+    if not any(steps_s.values()):
+        return _first(question, chosen, left_out)
+    syncs = sync_seconds(chosen, question.traffic, question.corrections)
+    period_s, why = _period(question, steps_s, syncs)
+    shares = {}
+    for node in sorted(chosen):
+        shares[node] = _share(question, node, steps_s[node], syncs[node], period_s)
+    grace_s = max(LEAST_GRACE_S, GRACE_SHARE * period_s)
+    return Decision(
+        shares=_told(question, shares),
+        period_s=period_s,
+        deadline_s=DEADLINE_SLACK * period_s + DEADLINE_SPARE_S + grace_s,
+        grace_s=grace_s,
+        reason="; ".join(filter(None, (why, _left_out_words(question, left_out)))),
+        left_out=left_out,
+    )
+
+
+def _first(question: Question, chosen: Mapping[NodeId, NodeFacts], left_out: dict[NodeId, str]) -> Decision:
+    """Nobody's speed is known: a short time for everybody shows it."""
+    reason = f"nobody's speed is known yet: {question.steps} steps, or what fits into {FIRST_WINDOW_S:g} s"
+    share = Share(
+        steps=question.steps,
+        batch=question.batch,
+        spare=question.steps if question.overlaps else 0,
+        window_ms=0 if question.fixed_work else int(FIRST_WINDOW_S * 1000),
+        reason="speed unknown",
+    )
+    return Decision(
+        shares=dict.fromkeys(sorted(chosen), share),
+        period_s=0.0,
+        deadline_s=None,
+        grace_s=FIRST_WINDOW_S,
+        reason=f"{question.steps} steps each" if question.fixed_work else reason,
+        left_out=left_out,
+    )
+
+
+def _period(
+    question: Question, steps_s: Mapping[NodeId, float], syncs: Mapping[NodeId, float]
+) -> tuple[float, str]:
+    """How long the round is to be, and why."""
+    known = [seconds for seconds in steps_s.values() if seconds > 0]
+    middle_s, sync_s = quantile(known, 0.5), quantile(list(syncs.values()), 0.5)
+    if question.fixed_work:
+        rate = sum(1 / seconds for seconds in known) + (len(steps_s) - len(known)) / middle_s
+        period_s = question.steps * len(steps_s) / rate
+        period_s += 0.0 if question.overlaps else sync_s
+        return (
+            period_s,
+            f"{question.steps * len(steps_s)} steps in all, shared out by speed: {period_s:.1f} s",
+        )
+    usual_s = question.steps * middle_s
+    ahead_s = max(usual_s, question.seconds_left / ROUNDS_AHEAD)
+    most_s = min(RARER * usual_s, ahead_s, question.longest_s)
+    period_s = shortest_period(
+        list(syncs.values()),
+        question.goal,
+        least_s=max(usual_s / OFTENER, middle_s),
+        most_s=most_s,
+        idle_s=question.idle_s if question.overlaps else None,
+    )
+    meanwhile = f"trained meanwhile but for {question.idle_s:.2g} s"
+    how = meanwhile if question.overlaps else f"for {question.goal:.0%} of the time in training"
+    why = f"a round of {period_s:.1f} s: a step takes {middle_s:.2g} s, syncing {sync_s:.2g} s in the middle, {how}"
+    return period_s, why
+
+
+def _share(question: Question, node: NodeId, step_s: float, sync_s: float, period_s: float) -> Share:
+    """One node's, so that its claim comes when the period is over."""
+    standing, found = question.standings[node], question.health[node]
+    room_s = max(0.0, period_s - (0.0 if question.overlaps else sync_s))
+    beyond_s = max(0.0, sync_s - period_s) if question.overlaps else sync_s
+    if standing.tier is Tier.REDUCED:
+        room_s *= REDUCED_SHARE
+    tier = f"{standing.tier}, health {found.score:.2f}"
+    if not step_s:
+        window_ms = max(1, int(1000 * room_s))
+        spare = question.steps if question.overlaps else 0
+        reason = f"{tier}: speed unknown, so what fits into {room_s:.1f} s"
+        return Share(
+            steps=question.steps * OFTENER,
+            batch=question.batch,
+            spare=spare,
+            window_ms=window_ms,
+            reason=reason,
+        )
+    batch = question.batch
+    if step_s > room_s:
+        least = max(1, question.batch // LEAST_BATCH_SHARE)
+        batch = max(least, min(batch, int(question.batch * room_s / step_s)))
+        step_s = step_s * batch / question.batch
+    steps = min(max(1, int(room_s / step_s + 0.5)), MOST_STEPS * question.steps)
+    spare = min(2 * steps, math.ceil(1.5 * sync_s / step_s) + 1) if question.overlaps else 0
+    thin = _thin(question, node, period_s)
+    thinner = f", one value in {thin} of the codec's" if thin > 1 else ""
+    smaller = f", of {batch} samples instead of {question.batch}" if batch < question.batch else ""
+    coded = max(question.facts[node].loss, question.facts[node].failed) >= FLAKY
+    pieces = ", a flaky line: in pieces where the recipe has them" if coded else ""
+    return Share(
+        steps=steps,
+        batch=batch,
+        spare=spare,
+        window_ms=0 if question.fixed_work else max(1, int(1000 * WINDOW_SLACK * steps * step_s)),
+        thin=thin,
+        expected_ms=int(1000 * (steps * step_s + beyond_s)),
+        reason=f"{tier}: {steps} steps of {step_s:.2g} s{smaller}, {sync_s:.2g} s for its line{thinner}{pieces}",
+        coded=coded,
+    )
+
+
+def _thin(question: Question, node: NodeId, period_s: float) -> int:
+    """More compression for those whose uplink would take too much of the round."""
+    up = question.facts[node].up_bytes_s
+    if question.density is None or not up:
+        return 1
+    sent_s = question.traffic.update_bytes * question.traffic.sent / up
+    rounds = min(question.rounds_left, question.seconds_left / period_s)
+    return thinning(sent_s, UPLOAD_SHARE * period_s, question.density, rounds)
+
+
+def _told(question: Question, shares: dict[NodeId, Share]) -> dict[NodeId, Share]:
+    """In a large fleet, only those who are treated specially are told why: a plan goes to everybody."""
+    if len(shares) <= ALL_TOLD:
+        return shares
+    usual = {node for node, share in shares.items() if share.thin == 1 and share.batch == question.batch}
+    usual -= {node for node in shares if question.standings[node].tier is Tier.REDUCED}
+    return {node: replace(share, reason="") if node in usual else share for node, share in shares.items()}
+
+
+def _left_out_words(question: Question, left_out: Mapping[NodeId, str]) -> str:
+    if not left_out:
+        return ""
+    told = [f"{question.names.get(node) or node[:8]} {why}" for node, why in sorted(left_out.items())[:8]]
+    more = f" and {len(left_out) - 8} more" if len(left_out) > 8 else ""
+    return f"left out: {', '.join(told)}{more}"
