@@ -1,0 +1,143 @@
+"""`shoal bench audit`: what audits find, what they cost, and how far honest hardware is from being accused.
+
+In flow a rate, a fleet and a forger's habits; out flow one dictionary. Invariant: every number comes from training that
+was really done here: scores and distances are measured, and the games played with them use the draw and the standings
+that nodes use.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from shoal.apps.bench import audit_hardware as hardware
+from shoal.apps.bench.attacks_setting import Cell, recipe_for, rule_of
+from shoal.apps.bench.audit_games import Played, play
+from shoal.apps.bench.audit_measuring import KINDS, Measured, measure
+from shoal.audit.spec import AuditSpec
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    rate: float = 0.05
+    share: float = 0.3
+    """Of its claims, what a forger forges."""
+    nodes: int = 20
+    rounds: int = 50
+    games: int = 500
+    """Of each kind of forgery."""
+    codec: str = "int8"
+    claims: int = 4
+    """Honest claims to run again, in each setting of the hardware's part."""
+    seed: int = 0
+    others: tuple[hardware.Hardware, ...] = hardware.OTHERS
+
+
+def bench(setting: Setting, say: Say) -> dict[str, Any]:
+    torch.set_num_threads(1)
+    began, spec = time.monotonic(), AuditSpec(rate=setting.rate)
+    cell = Cell(attack="", nodes=setting.nodes, codec=setting.codec, rounds=setting.rounds, seed=setting.seed)
+    recipe = recipe_for(cell, rule_of("mean"))
+    samples = recipe.strategy.schedule.steps * recipe.inner.batch_size
+    looked_at = spec.samples_screened(samples)
+    say(f"{setting.rounds} rounds of {setting.nodes} nodes, with every forgery on the side")
+    seen = measure(recipe, setting.nodes, looked_at)
+    say(f"{setting.games} games of each kind")
+    kinds = {kind: _played(seen, kind, spec, setting) for kind in KINDS}
+    honest = [_game(seen, "", spec, setting, number) for number in range(setting.games)]
+    say("honest claims again, on other hardware")
+    claims, replays = sum(game.claims for game in honest), sum(game.replays for game in honest)
+    cost = looked_at / samples + replays / claims
+    named = {kind: found for kind, found in kinds.items() if kind != "elsewhere"}
+    return {
+        "rate": setting.rate,
+        "nodes": setting.nodes,
+        "rounds": setting.rounds,
+        "forged_share": setting.share,
+        "codec": setting.codec,
+        "seed": setting.seed,
+        "games": setting.games,
+        "cost": round(cost, 5),
+        "cost_screening": round(looked_at / samples, 5),
+        "cost_replays": round(replays / claims, 5),
+        "found": min(one["found"] for one in named.values()),
+        "found_uniform": round(1 - (1 - setting.rate * setting.share) ** setting.rounds, 4),
+        "kinds": kinds,
+        **_honest(setting, spec, say),
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def _played(seen: Measured, kind: str, spec: AuditSpec, setting: Setting) -> dict[str, Any]:
+    games = [_game(seen, kind, spec, setting, number) for number in range(setting.games)]
+    found = [game.found_after for game in games if game.found_after is not None]
+    apart = [one.distance for rounds in seen.forged[kind] for one in rounds]
+    return {
+        "found": round(len(found) / len(games), 4),
+        "rounds_median": statistics.median(found) if found else None,
+        "distance_least": round(min(apart), 3),
+        "distance_median": round(statistics.median(apart), 3),
+    }
+
+
+def _game(seen: Measured, kind: str, spec: AuditSpec, setting: Setting, number: int) -> Played:
+    return play(seen, kind, spec, setting.share, setting.rounds, setting.seed * 1_000_003 + number)
+
+
+def _honest(setting: Setting, spec: AuditSpec, say: Say) -> dict[str, Any]:
+    """How far honest re-runs were, and what that says of the tolerance."""
+    found = []
+    for model in hardware.MODELS:
+        for codec in hardware.CODECS:
+            for precision in hardware.PRECISIONS:
+                say(f"  {model}, {codec}, {precision}")
+                found += hardware.measure(model, codec, precision, setting.others, setting.claims)
+    distances = [distance for one in found for distance in one.distances]
+    accused = sum(distance > spec.tolerance for distance in distances)
+    return {
+        "tolerance": spec.tolerance,
+        "honest_claims": len(distances),
+        "false_accusations": accused,
+        "false_rate_at_most": _bound(accused, len(distances)),
+        "honest_distance_largest": max(distances, default=0.0),
+        "hardware": [
+            {
+                "model": one.model,
+                "codec": one.codec,
+                "precision": one.precision,
+                "hardware": one.hardware,
+                "largest": one.largest,
+            }
+            for one in found
+        ],
+    }
+
+
+def _bound(accused: int, claims: int) -> float:
+    """With 95% confidence the rate of false accusations is no more than this (exact where there were none)."""
+    return round(1 - math.pow(0.05, 1 / max(1, claims)), 6) if not accused else accused / claims * 3
+
+
+def table(found: dict[str, Any]) -> str:
+    lines = [
+        f"extra compute {found['cost']:.2%}: {found['cost_screening']:.2%} looking at every claim, "
+        f"{found['cost_replays']:.2%} running claims again",
+        f"a node that forges {found['forged_share']:.0%} of its claims, within {found['rounds']} rounds"
+        f" (drawn evenly: {found['found_uniform']:.1%}):",
+    ]
+    for kind, one in found["kinds"].items():
+        when = f"after {one['rounds_median']:g} rounds" if one["rounds_median"] else "never"
+        lines.append(f"  {kind:<14} found in {one['found']:.1%} of games, {when}")
+    lines.append(
+        f"honest claims again on other hardware: {found['false_accusations']} of {found['honest_claims']} accused;"
+        f" at most {found['honest_distance_largest']:.2g} apart, {found['tolerance']:g} allowed"
+    )
+    return "\n".join(lines)

@@ -1,0 +1,181 @@
+"""How far honest re-runs are from honest claims, when the hardware is not the same.
+
+In flow settings of torch that round differently; out flow distances. Invariant: claim and re-run go through the nodes'
+own learner and trainer, from the same state, private state and samples; nothing but the arithmetic differs.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from shoal.apps.bench.attacks_setting import Cell, recipe_for, rule_of
+from shoal.apps.bench.converge.corpus import read_corpus
+from shoal.audit.comparing import distance
+from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.node.learner import Global, Learner
+from shoal.node.replaying import borrowed, run_again
+from shoal.replica.fold import FoldRules, SealedBlob, fold
+from shoal.replica.state import State, initial_state
+from shoal.runlog.entries import Assignment, Claim, DataRange, Head
+from shoal.runlog.view import Update
+from shoal.runlog.work import Planned
+from shoal.strategy.recipe import Recipe
+from shoal.training.spec import OwnInnerSpec
+from shoal.training.trainer import TorchTrainer
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """What a claim is run again on."""
+
+    name: str
+    threads: int = 1
+    onednn: bool = True
+    micro_batch: int | None = None
+    """Steps are added up from parts of this size: other kernels, and another order of sums."""
+    device: str = "cpu"
+
+
+HERE = Hardware("one thread")
+OTHERS = (
+    Hardware("two threads", threads=2),
+    Hardware("four threads", threads=4),
+    Hardware("without oneDNN", onednn=False),
+    Hardware("parts of a batch", micro_batch=4),
+)
+CODECS = ("int8", "two-bit", "sparse")
+MODELS = ("digits", "gpt")
+PRECISIONS = ("fp32", "bf16")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Honest:
+    """Distances of honest re-runs in one setting."""
+
+    model: str
+    codec: str
+    precision: str
+    hardware: str
+    distances: tuple[float, ...]
+
+    @property
+    def largest(self) -> float:
+        return max(self.distances, default=0.0)
+
+
+def measure(
+    model: str, codec: str, precision: str, others: tuple[Hardware, ...], claims: int
+) -> list[Honest]:
+    """So many claims of one node on this machine, each run again on every other hardware."""
+    here = _Node(_recipe(model, codec, precision, claims), HERE)
+    there = [(hardware, _Node(here.recipe, hardware)) for hardware in others]
+    found: dict[str, list[float]] = {hardware.name: [] for hardware in others}
+    for number in range(claims):
+        base, private, update, blob = here.claim(number)
+        for hardware, node in there:
+            again = node.again(update, base, private)
+            apart = distance(update, blob, again, base.layout, here.rules.codec_at(number))
+            found[hardware.name].append(apart)
+    return [
+        Honest(model=model, codec=codec, precision=precision, hardware=name, distances=tuple(distances))
+        for name, distances in found.items()
+    ]
+
+
+def _recipe(model: str, codec: str, precision: str, claims: int) -> Recipe:
+    recipe = recipe_for(Cell(attack="", nodes=1, codec=codec, model=model, rounds=claims), rule_of("mean"))
+    return recipe.model_copy(update={"inner": recipe.inner.model_copy(update={"precision": precision})})
+
+
+class _Node:
+    """A node alone: it trains, claims, and folds its own updates."""
+
+    def __init__(self, recipe: Recipe, hardware: Hardware) -> None:
+        self.recipe, self._hardware = recipe, hardware
+        corpus = read_corpus(recipe.data)
+        self._items = corpus.manifest.train_items
+        self.rules: FoldRules = recipe.strategy.fold_rules()
+        with _on(hardware):
+            assert not isinstance(recipe.inner, OwnInnerSpec)
+            inner = recipe.inner.model_copy(update={"micro_batch": hardware.micro_batch})
+            self._trainer = TorchTrainer(
+                recipe.model,
+                inner,
+                corpus.manifest,
+                corpus.dataset,
+                recipe.seed,
+                torch.device(hardware.device),
+            )
+        self._learner = Learner(self._trainer, recipe, self._items)
+        self._state: State = initial_state(
+            self._trainer.layout, self._trainer.params().cpu(), self.rules.slots
+        )
+
+    def claim(self, number: int) -> tuple[State, bytes, Update, bytes]:
+        """The base, the private state, the claim and its update."""
+        base, steps = self._state, self.recipe.strategy.schedule.steps
+        batch = self.recipe.inner.batch_size
+        with _on(self._hardware):
+            self._learner.adopt(Global(params=base.params, position=number, fragments=(0,)))
+            private = self._learner.commit()
+            data = DataRange(number * steps * batch, steps * batch)
+            work = Assignment(node=NodeId(""), data=data, steps=steps, batch=batch)
+            self._learner.train(work, number * steps, 0, steps)
+            blob = self._learner.make_update((0,), number, number, base).blob
+        self._state = fold(base, (0,), [SealedBlob(blob, 1, place=number)], self.rules, place=number).state
+        return base, private, _sealed(work, number, number * steps), blob
+
+    def again(self, update: Update, base: State, private: bytes) -> bytes | None:
+        with _on(self._hardware), borrowed(self._trainer):
+            return run_again(self._trainer, self.recipe, self._items, update, base, private)
+
+
+def _sealed(work: Assignment, number: int, step: int) -> Update:
+    claim = Claim(
+        run=RunId(""),
+        node=work.node,
+        sequence=number,
+        round=number,
+        plan=0,
+        head=Head(0, ""),
+        base=((0, number),),
+        steps=work.steps,
+        samples=work.data.count,
+        tokens=0,
+        data=(work.data,),
+        local_before="",
+        local_after="",
+        blob=BlobId(""),
+        size_bytes=0,
+        loss=0.0,
+    )
+    planned = Planned(
+        position=0,
+        round=number,
+        step=step,
+        at=0,
+        place=number,
+        base=claim.base,
+        weights="samples",
+        time_ms=0,
+        assignment=work,
+    )
+    return Update(claim, 1, (), place=number, work=planned)
+
+
+@contextmanager
+def _on(hardware: Hardware) -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(hardware.threads)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # About other vendors' GPUs.
+            with torch.backends.mkldnn.flags(enabled=hardware.onednn):
+                yield
+    finally:
+        torch.set_num_threads(threads)

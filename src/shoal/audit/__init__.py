@@ -1,0 +1,1 @@
+"""Audits of claims: who re-runs what, what a verdict means, and what standings come to. See `docs/audits.md`."""

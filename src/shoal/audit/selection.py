@@ -1,0 +1,117 @@
+"""Which claims are re-run, and by whom: the draw.
+
+In flow a beacon, the claims of a seal with what is known of each, and what was spent so far; out flow those to re-run
+and their auditors. Invariant: whole numbers and hashes only, so that everybody who reads the log draws the same; over
+time no more claims are drawn than the rate allows, whatever the scores are.
+
+Most draws go to the claims that stand out most, of all that there were lately; the rest fall anywhere, so that no
+forgery is safe for looking ordinary. Newcomers and members of low standing stand out by that alone. Nobody has more
+than half of the aimed draws: who is odd on purpose, and honest, draws no attention away from others for long.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import blake3
+
+from shoal.audit.spec import MICRO
+from shoal.audit.standing import NEW
+from shoal.base.ids import NodeId
+
+AIMED_PERCENT = 80
+REMEMBERED = 512
+"""Claims whose priorities say what is usual."""
+MOST_SCORE = 8_000
+_NOVELTY = 1_500
+_DISTRUST = 4
+_LATELY_ROUNDS = 16
+_SAVED_ROUNDS = 8
+"""How many rounds' share of draws may be saved up for a worse one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A claim that may be drawn."""
+
+    author: NodeId
+    sequence: int
+    score: int = 0
+    """How odd its update is, in thousandths of a standard deviation."""
+    standing: int = NEW
+    upheld: int = 0
+    """How many audits its author has passed since it last failed one."""
+
+    @property
+    def priority(self) -> int:
+        score = min(max(self.score, 0), MOST_SCORE)
+        return score + _NOVELTY // (1 + self.upheld) + _DISTRUST * max(0, NEW - self.standing)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    candidate: Candidate
+    aimed: bool
+    """It stood out; otherwise chance alone chose it."""
+
+
+@dataclass(slots=True)
+class Purse:
+    """What is usual, and what may still be spent: on claims that stand out, and on any."""
+
+    aimed_micro: int = 0
+    any_micro: int = 0
+    usual: deque[tuple[NodeId, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    """The latest claims' priorities, with their authors."""
+    lately: deque[tuple[NodeId, ...]] = field(default_factory=lambda: deque(maxlen=_LATELY_ROUNDS))
+    """Whose claims stood out and were drawn, by round."""
+
+    def draw(self, beacon: str, claims: Sequence[Candidate], replays_micro: int) -> list[Drawn]:
+        """The claims of a seal to re-run, when `replays_micro` of a million may be."""
+        income = replays_micro * len(claims) * AIMED_PERCENT // 100
+        rest = replays_micro * len(claims) - income
+        self.aimed_micro = min(self.aimed_micro + income, _SAVED_ROUNDS * income + MICRO)
+        self.any_micro = min(self.any_micro + rest, _SAVED_ROUNDS * rest + MICRO)
+        self.usual.extend((claim.author, claim.priority) for claim in claims)
+        aimed = self._aim(beacon, claims, replays_micro, most=max(1, _LATELY_ROUNDS * income // (2 * MICRO)))
+        found = [Drawn(claim, True) for claim in aimed]
+        order = sorted(claims, key=lambda one: number(beacon, "any", one.author, one.sequence))
+        for claim in order:
+            if claim not in aimed and self.any_micro >= MICRO:
+                self.any_micro -= MICRO
+                found.append(Drawn(claim, False))
+        return found
+
+    def _aim(
+        self, beacon: str, claims: Sequence[Candidate], replays_micro: int, most: int
+    ) -> list[Candidate]:
+        """Those that stand out, the oddest first, as far as the purse goes."""
+        drawn = Counter(node for nodes in self.lately for node in nodes)
+        bar = self._bar(replays_micro, {node for node, count in drawn.items() if count >= most})
+        found = []
+        for claim in sorted(claims, key=lambda one: (-one.priority, number(beacon, "tie", one.author))):
+            if claim.priority >= bar and self.aimed_micro >= MICRO and drawn[claim.author] < most:
+                self.aimed_micro -= MICRO
+                found.append(claim)
+        self.lately.append(tuple(claim.author for claim in found))
+        return found
+
+    def _bar(self, replays_micro: int, watched: set[NodeId]) -> int:
+        """The priority that about as many of the latest claims have as may be re-run; of those who are not watched
+        as much as anybody may be already."""
+        ordered = sorted((value for node, value in self.usual if node not in watched), reverse=True)
+        place = len(ordered) * replays_micro * AIMED_PERCENT // (100 * MICRO)
+        return ordered[min(place, len(ordered) - 1)] if ordered else 0
+
+
+def lots(beacon: str, purpose: str, nodes: Iterable[NodeId], count: int) -> tuple[NodeId, ...]:
+    """So many of these, drawn by the beacon."""
+    return tuple(sorted(set(nodes), key=lambda node: (number(beacon, purpose, node), node))[:count])
+
+
+def number(*parts: object) -> int:
+    """A number that a hash makes of these."""
+    text = "/".join(map(str, ("shoal/audit", *parts)))
+    return int.from_bytes(blake3.blake3(text.encode()).digest(length=8), "big")

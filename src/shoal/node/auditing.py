@@ -1,0 +1,340 @@
+"""A node's part in audits: it commits to its private states, shows them when asked, and runs others' claims again.
+
+In flow the log, states and blobs; out flow signed screenings and verdicts. Invariant: what this node must do, it reads
+in the log like everybody else; whatever it cannot judge it does not judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+
+from shoal.audit.comparing import distance, opened
+from shoal.audit.docket import WINDOW, Case, Docket, Key
+from shoal.audit.screening import Parts, rows_of, scores, slope_rows
+from shoal.audit.selection import number
+from shoal.base.errors import ShoalError
+from shoal.base.host import Host
+from shoal.base.ids import BlobId
+from shoal.data.assignment import Indices, sample_indices
+from shoal.node.learner import Learner
+from shoal.node.replaying import borrowed, run_again
+from shoal.node.supply import Supply
+from shoal.replica.blobs import BlobStore
+from shoal.replica.fold import FoldRules
+from shoal.replica.sharded import fold_stored
+from shoal.replica.state import State, decode_state
+from shoal.runlog.entries import Claim, Screening, Verdict
+from shoal.runlog.sharding import cut
+from shoal.runlog.view import RunView, SavedState, Step, Update, head_of
+from shoal.strategy.recipe import Recipe
+from shoal.wire.identity import Identity
+from shoal.wire.messages import Audited, Message
+from shoal.wire.signed import sign
+
+LOOK_S = 1.0
+PATIENCE_SEALS, PATIENCE_S = 3, 300.0
+"""A private state that was asked for may take so many rounds to come, and never longer than this."""
+ASK_S = 2.0
+SHOWN_AGAIN = 8
+STATES_KEPT, COMMITS_KEPT = 3, 3
+
+
+@runtime_checkable
+class Sloped(Protocol):
+    """A trainer that can say which way the loss goes down."""
+
+    def gradient(self, indices: Indices) -> torch.Tensor: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What it takes to train: whole only once the model is built."""
+
+    recipe: Recipe
+    learner: Learner
+    rules: FoldRules
+    items: int
+    step_seconds: float
+
+
+class Auditor:
+    """One node's, in one run. Does nothing unless the recipe asks for audits."""
+
+    def __init__(
+        self,
+        host: Host,
+        identity: Identity,
+        blobs: BlobStore,
+        supply: Supply,
+        send: Callable[[Message], Awaitable[None]],
+    ) -> None:
+        self._host = host
+        self._identity = identity
+        self._blobs = blobs
+        self._supply = supply
+        self._send = send
+        self._means: Means | None = None
+        self._docket: Docket | None = None
+        self._states: dict[int, State] = {}
+        self._commits: deque[BlobId] = deque(maxlen=COMMITS_KEPT)
+        self._shown: dict[Key, int] = {}
+        self._done: set[Key] = set()
+        self._unsaid: dict[Key, tuple[Screening | Verdict, Audited]] = {}
+        """Words that the log does not have yet."""
+
+    def equip(self, means: Means) -> bool:
+        """The model is built; True if there will be audits."""
+        self._means = means
+        self._docket = Docket(means.recipe.audit) if means.recipe.audit.on else None
+        return self._docket is not None
+
+    def adopted(self, at: int, state: State) -> None:
+        """Keep the latest states, which claims to be judged began from."""
+        if self._docket is not None:
+            self._states[at] = state
+            for old in sorted(self._states)[:-STATES_KEPT]:
+                del self._states[old]
+
+    async def commit(self, learner: Learner, view: RunView) -> None:
+        """Before the first step of an update: settle what is left of earlier ones, and store the private state that
+        the claim will name."""
+        if self._docket is None or learner.progress.steps:
+            return
+        fates = {
+            sent.sequence: view.fate_of(self._identity.node, sent.sequence, sent.plan)
+            for sent in learner.unsettled
+        }
+        await self._host.work(partial(learner.settle, fates, self._blobs.get))
+        data = await self._host.work(learner.commit)
+        self._commits.append(await self._host.work(partial(self._blobs.put, data)))
+
+    def kept(self, view: RunView) -> set[BlobId]:
+        """Private states that others may still ask for, and what the states of open cases can be rebuilt from."""
+        if self._docket is None:
+            return set()
+        drawn = self._docket.accused(self._identity.node)
+        oldest = view.path[-WINDOW - 2].position if len(view.path) > WINDOW + 2 else 0
+        saved = _saved_before(view, oldest)
+        steps = [step for step in view.path if saved is None or step.position > saved.at]
+        found = {*self._commits, *(BlobId(case.update.claim.local_before) for case in drawn)}
+        found |= {blob for step in steps for blob, _, _ in step.sources}
+        return found | ({saved.blob} if saved is not None else set())
+
+    # --- the loop ------------------------------------------------------------------------------------------
+
+    async def keep_auditing(self, view: RunView, model: asyncio.Lock) -> None:
+        """Look at the log, do what it asks of this node, say it until it is written down."""
+        docket = self._docket
+        assert docket is not None
+        # Each case in a task of its own: waiting for one's state must not keep the others waiting.
+        async with asyncio.TaskGroup() as tasks:
+            while view.stopped is None:
+                docket.follow(view)
+                await self._say_again(docket, view)
+                await self._show(docket)
+                await self._screen(docket, view, model)
+                for case in docket.duties(self._identity.node):
+                    if case.key not in self._done:
+                        self._done.add(case.key)
+                        tasks.create_task(self._judge(case, view, model), name="judge")
+                await self._host.clock.sleep(LOOK_S)
+
+    async def _say_again(self, docket: Docket, view: RunView) -> None:
+        for key, (word, message) in list(self._unsaid.items()):
+            if docket.wants(view, word):
+                await self._send(message)
+            else:
+                del self._unsaid[key]
+
+    async def _say(self, key: Key, word: Screening | Verdict) -> None:
+        signed = sign(self._identity, word)
+        message = Audited(screening=signed) if isinstance(word, Screening) else Audited(verdict=signed)
+        self._unsaid[key] = (word, message)
+        await self._send(message)
+
+    async def _show(self, docket: Docket) -> None:
+        """Bring the private states of this node's drawn claims to the coordinator, where everybody finds them."""
+        for case in docket.accused(self._identity.node):
+            times = self._shown.get(case.key, 0)
+            if times < SHOWN_AGAIN:
+                self._shown[case.key] = times + 1
+                await self._supply.push_to_coordinator(BlobId(case.update.claim.local_before))
+
+    # --- every claim a little ------------------------------------------------------------------------------
+
+    async def _screen(self, docket: Docket, view: RunView, model: asyncio.Lock) -> None:
+        means, step = self._means, view.path[-1] if view.path else None
+        if means is None or step is None or docket.screener(view, step) != self._identity.node:
+            return
+        key = (self._identity.node, step.position)
+        if key in self._done:
+            return
+        self._done.add(key)
+        works = [update.work for update in step.updates if update.work is not None]
+        base = await self._state_at(view, works[0].at) if works else None
+        if base is None:
+            return
+        blobs = [await self._supply.try_update(update) for update in step.updates]
+        index = view.index_of(step.position) or 0
+        earlier = view.path[index - 1] if index else None
+        before = [self._stored(update) for update in earlier.updates] if earlier else []
+        async with model:
+            job = partial(_scores, means, view, step, blobs, earlier, before, base)
+            screened = means.recipe.audit.rate * means.recipe.strategy.schedule.steps * len(blobs)
+            found = await self._host.work(job, seconds=means.step_seconds * screened)
+        at = head_of(view, step.position)
+        await self._say(key, Screening(run=view.run, node=self._identity.node, at=at, scores=found))
+
+    def _stored(self, update: Update) -> bytes | None:
+        try:
+            return self._blobs.get(update.claim.blob)
+        except (FileNotFoundError, ShoalError):
+            return None
+
+    # --- a few again ---------------------------------------------------------------------------------------
+
+    async def _judge(self, case: Case, view: RunView, model: asyncio.Lock) -> None:
+        """Run a claim again, and say what came of it."""
+        means, update = self._means, case.update
+        base = await self._state_at(view, update.work.at) if update.work is not None else None
+        claimed = await self._supply.try_update(update)
+        if means is None or base is None or claimed is None:
+            return
+        private = await self._private(update.claim, view)
+        outcome, apart, again = "withheld", 0.0, None
+        if private is not None:
+            async with model:
+                seconds = means.step_seconds * update.claim.steps
+                again = await self._host.work(partial(_again, means, update, base, private), seconds=seconds)
+            codec, layout = means.rules.codec_at(update.place), base.layout
+            apart = await self._host.work(partial(distance, update, claimed, again, layout, codec))
+            outcome = "forged" if apart > means.recipe.audit.tolerance else "upheld"
+        verdict = Verdict(
+            run=view.run,
+            node=self._identity.node,
+            at=head_of(view, case.seal),
+            author=update.claim.node,
+            sequence=update.claim.sequence,
+            outcome=outcome,
+            distance=apart,
+            tolerance=means.recipe.audit.tolerance,
+            replayed=await self._evidence(again) if outcome == "forged" else None,
+        )
+        if view.stands(case.seal):
+            await self._say(case.key, verdict)
+
+    async def _evidence(self, again: bytes | None) -> BlobId | None:
+        """This node's own update, where the coordinator keeps it."""
+        if again is None:
+            return None
+        blob = await self._host.work(partial(self._blobs.put, again))
+        await self._supply.push_to_coordinator(blob)
+        return blob
+
+    async def _private(self, claim: Claim, view: RunView) -> bytes | None:
+        """The state that the claim commits to; None if nobody shows it in time."""
+        began, stood = self._host.clock.now(), view.steps_done
+        while self._host.clock.now() - began < PATIENCE_S and view.steps_done - stood < PATIENCE_SEALS:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASK_S):
+                    return await self._supply.read(BlobId(claim.local_before), None, (claim.node,))
+        return None
+
+    async def _state_at(self, view: RunView, at: int) -> State | None:
+        """The state after a seal: one of the latest, or folded again from a saved one, if all that takes is here."""
+        if at in self._states:
+            return self._states[at]
+        try:
+            return await self._host.work(partial(self._rebuild, view, at))
+        except (FileNotFoundError, ShoalError):
+            return None
+
+    def _rebuild(self, view: RunView, at: int) -> State | None:
+        saved = _saved_before(view, at)
+        if saved is None or self._means is None or view.genesis is None or not view.stands(at):
+            return None
+        state = decode_state(self._blobs.get(saved.blob), view.genesis.layout)
+        for step in view.path:
+            if saved.at < step.position <= at:
+                state = fold_stored(state, step, self._blobs.get, self._means.rules)
+        return state
+
+
+def _saved_before(view: RunView, at: int) -> SavedState | None:
+    """The latest saved state that stands and is no newer than this."""
+    return max(
+        (s for s in view.snapshots if s.at <= at and view.stands(s.at)), key=lambda s: s.at, default=None
+    )
+
+
+def _again(means: Means, update: Update, base: State, private: bytes) -> bytes | None:
+    trainer = means.learner.trainer
+    with borrowed(trainer):
+        try:
+            return run_again(trainer, means.recipe, means.items, update, base, private)
+        except ShoalError:
+            return None  # What it committed to is no state of this run's.
+
+
+def _scores(
+    means: Means,
+    view: RunView,
+    step: Step,
+    blobs: list[bytes | None],
+    earlier: Step | None,
+    before: list[bytes | None],
+    base: State,
+) -> tuple[int, ...]:
+    seed = view.hashes[step.position]
+    rows = rows_of(_parts(means, step, blobs, base), seed)
+    last = (
+        rows_of(_parts(means, earlier, before, base), seed) if earlier is not None and any(before) else None
+    )
+    return scores(rows, last, _slopes(means, step, base, seed))
+
+
+def _parts(means: Means, step: Step, blobs: list[bytes | None], base: State) -> list[Parts | None]:
+    return [
+        None if blob is None else opened(update, blob, base.layout, means.rules.codec_at(update.place))
+        for update, blob in zip(step.updates, blobs, strict=True)
+    ]
+
+
+def _slopes(means: Means, step: Step, base: State, seed: str) -> torch.Tensor | None:
+    """The loss's slope at the base, on a few samples of each assignment."""
+    trainer = means.learner.trainer
+    if not isinstance(trainer, Sloped):
+        return None
+    slopes = []
+    with borrowed(trainer):
+        trainer.load(base.params)
+        for update in step.updates:
+            slopes.append(trainer.gradient(_samples(means, update, seed)).cpu())
+    work = step.updates[0].work
+    if work is not None and work.shards:
+        spans = [(start, stop) for _, start, stop in cut(base.layout, step.fragments, work.shards)]
+    else:
+        fragments = base.layout.fragments
+        spans = [(fragments[index].start, fragments[index].stop) for index in step.fragments]
+    return slope_rows(slopes, spans, seed)
+
+
+def _samples(means: Means, update: Update, seed: str) -> Indices:
+    claim = update.claim
+    part = claim.data[-1]
+    places = [
+        number(seed, "sample", claim.node, place) % part.count
+        for place in range(means.recipe.audit.samples_screened(claim.samples))
+    ]
+    return np.concatenate(
+        [sample_indices(means.recipe.seed, part.start + place, 1, means.items) for place in places]
+    )
