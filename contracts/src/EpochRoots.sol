@@ -4,6 +4,7 @@ pragma solidity ^0.8.28;
 import {MerkleProof} from "@openzeppelin/contracts/utils/cryptography/MerkleProof.sol";
 import {EIP712} from "@openzeppelin/contracts/utils/cryptography/EIP712.sol";
 import {ECDSA} from "@openzeppelin/contracts/utils/cryptography/ECDSA.sol";
+import {SafeCast} from "@openzeppelin/contracts/utils/math/SafeCast.sol";
 import {JobEscrow} from "./JobEscrow.sol";
 
 interface IStakes {
@@ -26,6 +27,8 @@ interface IStakes {
 /// Whoever disputes leaves a bond, and so does the coordinator: the loser's goes to the winner. While a root is disputed
 /// neither it nor a later one pays; if it falls, those after it fall with it.
 abstract contract EpochRoots is JobEscrow, EIP712 {
+    using SafeCast for uint256;
+
     uint64 public constant RING = 64;
     bytes32 public constant ROOT_TYPEHASH =
         keccak256("EpochRoot(uint256 jobId,uint64 epoch,bytes32 root,uint128 total,bytes32 dataHash)");
@@ -37,13 +40,14 @@ abstract contract EpochRoots is JobEscrow, EIP712 {
         uint64 activeAt; // when the window ends
     }
 
+    // In one word what every root has to look at.
     struct Dispute {
-        address challenger;
         uint64 epoch; // 0 for none
-        uint64 resolveBy;
-        uint128 before; // what was committed before the disputed root
         uint64 resumedAfter; // roots after this epoch
         uint64 resumedAt; // have their whole window from this time on
+        uint64 resolveBy;
+        address challenger;
+        uint128 before; // what was committed before the disputed root
     }
 
     struct Claim {
@@ -55,11 +59,11 @@ abstract contract EpochRoots is JobEscrow, EIP712 {
     IStakes public immutable stakes;
     mapping(uint256 => EpochRoot[64]) private _roots;
     mapping(uint256 => Dispute) private _disputes;
-    mapping(uint256 => uint256) public coordinatorBond;
 
     event EpochRootSubmitted(
         uint256 indexed jobId, uint64 indexed epoch, bytes32 root, uint256 total, bytes32 dataHash
     );
+    event RingPrepared(uint256 indexed jobId, uint64 slots);
     event BondDeposited(uint256 indexed jobId, address indexed by, uint256 amount);
     event BondWithdrawn(uint256 indexed jobId, uint256 amount);
     event EpochDisputed(uint256 indexed jobId, uint64 indexed epoch, address indexed by, bytes32 evidence);
@@ -90,27 +94,46 @@ abstract contract EpochRoots is JobEscrow, EIP712 {
 
     /// The coordinator's bond for disputes. Anyone may pay it in.
     function depositBond(uint256 jobId) external payable {
-        _ofMode(jobId, Mode.Roots);
-        coordinatorBond[jobId] += msg.value;
+        Job storage job = _ofMode(jobId, Mode.Roots);
+        job.bonded = (uint256(job.bonded) + msg.value).toUint128();
         emit BondDeposited(jobId, msg.sender, msg.value);
     }
 
     /// The bond back, once the job is swept.
     function withdrawBond(uint256 jobId) external nonReentrant onlyCoordinator(jobId) {
-        if (!_jobs[jobId].swept) revert JobIsOpen(jobId);
-        uint256 amount = coordinatorBond[jobId];
+        Job storage job = _jobs[jobId];
+        if (!job.swept) revert JobIsOpen(jobId);
+        uint256 amount = job.bonded;
         if (amount == 0) revert NothingToDo();
-        coordinatorBond[jobId] = 0;
+        job.bonded = 0;
         emit BondWithdrawn(jobId, amount);
         _send(address(0), msg.sender, amount);
+    }
+
+    /// Write the slots of the next roots before they are used for the first time: this costs what those roots then cost
+    /// less, so that the first 64 are as cheap as all that follow. Anyone may; up to 64.
+    function prepareRing(uint256 jobId, uint64 count) external {
+        Job storage job = _ofMode(jobId, Mode.Roots);
+        uint64 last = job.epoch + count < RING ? job.epoch + count : RING;
+        uint64 slots = 0;
+        for (uint64 epoch = job.epoch + 1; epoch <= last; ++epoch) {
+            EpochRoot storage slot = _roots[jobId][epoch % RING];
+            if (slot.root != 0) continue;
+            // No root of an epoch that was submitted: `_isKnown` is false for it.
+            slot.root = bytes32(uint256(1));
+            if (job.window != 0) slot.epoch = type(uint64).max;
+            ++slots;
+        }
+        if (slots == 0) revert NothingToDo();
+        emit RingPrepared(jobId, slots);
     }
 
     /// What every node has earned up to this epoch. `dataHash` names the evidence: the head of the run's log.
     function submitEpochRoot(uint256 jobId, uint64 epoch, bytes32 root, uint128 total, bytes32 dataHash)
         external
-        onlyCoordinator(jobId)
     {
         Job storage job = _ofMode(jobId, Mode.Roots);
+        if (msg.sender != job.coordinator) revert NotAllowed(msg.sender);
         // Closing cut the budget to what was committed: a root that fell may still be put right, and nothing be added.
         if (job.swept) revert JobIsClosed(jobId);
         // Submitting one epoch twice is refused, so a repeated transaction does no harm.
@@ -125,7 +148,7 @@ abstract contract EpochRoots is JobEscrow, EIP712 {
     function _checkRoom(uint256 jobId, Job storage job, uint64 epoch) private view {
         Dispute storage dispute = _disputes[jobId];
         if (dispute.epoch != 0) revert Disputed(dispute.epoch);
-        if (coordinatorBond[jobId] < job.bond) revert NoBond(coordinatorBond[jobId], job.bond);
+        if (job.bonded < job.bond) revert NoBond(job.bonded, job.bond);
         if (epoch < RING) return;
         uint64 until = _activeAt(job, _roots[jobId][(epoch + 1) % RING], dispute);
         if (block.timestamp < until) revert RingFull(until);
@@ -134,7 +157,7 @@ abstract contract EpochRoots is JobEscrow, EIP712 {
     function _put(uint256 jobId, Job storage job, EpochRoot memory one) private {
         if (one.root == 0) revert EmptyRoot();
         if (one.total < job.committed) revert TotalShrinks(one.total, job.committed);
-        _commit(jobId, job, one.total);
+        _commit(job, one.total);
         EpochRoot storage slot = _roots[jobId][one.epoch % RING];
         slot.root = one.root;
         // Without a window every root stands at once, and the last total bounds them all.
@@ -322,14 +345,14 @@ abstract contract EpochRoots is JobEscrow, EIP712 {
     function _end(uint256 jobId, Job storage job, bool stands, string memory by) private {
         Dispute storage dispute = _disputes[jobId];
         if (stands) {
-            coordinatorBond[jobId] += job.bond;
+            job.bonded = (uint256(job.bonded) + job.bond).toUint128();
             _resume(dispute, dispute.epoch);
             emit DisputeResolved(jobId, dispute.resumedAfter, true, by);
         } else {
             // An earlier dispute may have taken the bond already: then there is only the challenger's own.
-            uint256 lost = coordinatorBond[jobId] < job.bond ? coordinatorBond[jobId] : job.bond;
-            coordinatorBond[jobId] -= lost;
-            _keep(address(0), dispute.challenger, lost + job.bond);
+            uint128 lost = job.bonded < job.bond ? job.bonded : job.bond;
+            job.bonded -= lost;
+            _keep(address(0), dispute.challenger, uint256(lost) + job.bond);
             _fall(jobId, job, dispute, by);
         }
     }
@@ -360,6 +383,10 @@ abstract contract EpochRoots is JobEscrow, EIP712 {
     function getEpochRoot(uint256 jobId, uint64 epoch) external view returns (EpochRoot memory) {
         if (!_isKnown(jobId, _job(jobId), epoch)) revert UnknownEpoch(epoch);
         return _roots[jobId][epoch % RING];
+    }
+
+    function coordinatorBond(uint256 jobId) external view returns (uint256) {
+        return _jobs[jobId].bonded;
     }
 
     function getDispute(uint256 jobId) external view returns (Dispute memory) {

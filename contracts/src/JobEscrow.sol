@@ -44,6 +44,7 @@ abstract contract JobEscrow is ReentrancyGuardTransient {
         uint32 resolution; // how long the arbiter may take
         address arbiter;
         uint128 bond; // of a dispute, from both sides, in the chain's own coin
+        uint128 bonded; // what the coordinator has left for that
     }
 
     struct NewJob {
@@ -162,15 +163,18 @@ abstract contract JobEscrow is ReentrancyGuardTransient {
     // --- promising and paying --------------------------------------------------------------------------------------
 
     /// What the coordinator may have committed by now: one cap for every epoch's length of time that has begun.
-    function released(uint256 jobId) public view returns (uint256) {
-        Job storage job = _jobs[jobId];
+    function released(uint256 jobId) external view returns (uint256) {
+        return _released(_job(jobId));
+    }
+
+    function _released(Job storage job) private view returns (uint256) {
         uint256 epochs = (block.timestamp - job.createdAt) / job.epochSeconds + 1;
         return uint256(job.epochCap) * epochs;
     }
 
-    function _commit(uint256 jobId, Job storage job, uint256 committed) internal {
+    function _commit(Job storage job, uint256 committed) internal {
         if (committed > job.budget) revert OverBudget(committed, job.budget);
-        uint256 most = released(jobId);
+        uint256 most = _released(job);
         if (committed > most) revert OverEpochCap(committed, most);
         job.committed = uint128(committed);
     }

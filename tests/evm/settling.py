@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.base.ids import RunId
-from shoal.chain.config import ChainConfig, write_config
-from shoal.chain.deploying import create_job, deploy
+from shoal.chain.config import ChainConfig, JobTerms, write_config
+from shoal.chain.deploying import DAY, NewJob, create_job, deploy
 from shoal.chain.job import RewardsView
 from shoal.chain.keccak import keccak256
+from shoal.chain.modes import MODES
 from shoal.chain.outbox import SqlOutbox
 from shoal.chain.payouts import keep_payout, state_payout
 from shoal.chain.presets import Chain, chain_called
@@ -90,7 +91,14 @@ class Office:
 
 
 def open_office(
-    folder: Path, url: str, entries: list[bytes], *, window_s: int = 0, bond: int = 0, **changes: object
+    folder: Path,
+    url: str,
+    entries: list[bytes],
+    *,
+    window_s: int = 0,
+    bond: int = 0,
+    mode: str = "roots",
+    **changes: object,
 ) -> Office:
     """Contracts, a job, addresses for everybody, and a log of these entries."""
     chain = local_chain(url, **changes)
@@ -109,15 +117,18 @@ def open_office(
         outbox,
         config,
         RUN,
-        wei_per_micro=WEI,
-        budget=COIN,
-        epoch_cap=COIN,
-        epoch_s=3600,
-        window_s=window_s,
-        bond=bond,
-        arbiter=wallet.address,
-        quorum_percent=0,
-        rounds_per_epoch=1,
+        JobTerms(job=0, wei_per_micro=WEI, mode=mode),
+        NewJob(
+            mode=MODES[mode].number,
+            coordinator=wallet.address,
+            arbiter=wallet.address,
+            amount=COIN,
+            epoch_cap=COIN,
+            window_s=window_s,
+            resolution_s=3 * DAY if window_s else 0,
+            bond=bond,
+            price=WEI if mode == "units" else 0,
+        ),
     )
     write_config(folder, config)
     for place, node in enumerate(NODES[:4]):

@@ -4,93 +4,24 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
 
-from shoal.apps.cli import app, find
-from shoal.base.errors import ShoalError
 from shoal.chain.anvil import Anvil
 from shoal.chain.config import read_config
-from shoal.chain.contracts import shipped
 from shoal.chain.epochs import boundaries, keep_record, make_record
-from shoal.chain.payouts import kept_payouts, state_payout
+from shoal.chain.payouts import kept_payouts
 from shoal.chain.rpc import Rpc
 from shoal.chain.signing import Account
 from shoal.credit.ledger import Bookkeeper
-from shoal.runlog.files import FileLogStore
-from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.sqlstore import SqlLogStore
 
-from .settling import COIN, COORDINATOR, KEY, NODES, RUN, SPEC, WEI, Office, address_of, log_of
-
-ENTRIES = log_of(4)
-NODE_KEY = b"\x21" * 32
-
-
-@pytest.fixture
-def anvil(anvil_program: Path) -> Iterator[Anvil]:
-    with Anvil(anvil_program) as running:
-        yield running
-
-
-@pytest.fixture
-def home(anvil: Anvil, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A coordinator's home and a node's in one, and wallets with money."""
-    monkeypatch.setenv("SHOAL_CHAIN_KEY", KEY.hex())
-    rpc = Rpc([anvil.url])
-    for key in (KEY, NODE_KEY):
-        rpc.call("anvil_setBalance", Account(key).address, hex(1000 * COIN))
-    for folder, identity in (("coordinator", COORDINATOR), ("node", NODES[0])):
-        path = tmp_path / folder / "key"
-        path.parent.mkdir()
-        path.write_text(identity.secret.hex() + "\n")
-        path.chmod(0o600)
-    with closing(SqlLogStore(f"sqlite:///{tmp_path}/coordinator/store.sqlite")) as store:
-        for position, entry in enumerate(ENTRIES):
-            store.append(RUN, position, entry)
-    copy = FileLogStore(FileDisk(tmp_path / "node" / "runs" / RUN), lambda point: None)
-    for position, entry in enumerate(ENTRIES):
-        copy.append(RUN, position, entry)
-    return tmp_path
-
-
-def run(home: Path, *arguments: str) -> Any:
-    return CliRunner().invoke(app, ["chain", *arguments, "--home", str(home)])
-
-
-def said(home: Path, *arguments: str) -> Any:
-    result = run(home, *arguments, "--json")
-    assert result.exit_code == 0, (result.output, result.exception)
-    return json.loads(result.output.strip().splitlines()[-1])
-
-
-def code(result: Any) -> str:
-    found = find(result.exception, ShoalError)
-    assert isinstance(found, ShoalError), (result.output, result.exception)
-    return found.code
-
-
-def founded(home: Path, url: str, *options: str) -> None:
-    said(home, "deploy", "--url", url)
-    said(home, "job", "--wei-per-micro", str(WEI), *options)
-    state_addresses(home)
-
-
-def state_addresses(home: Path) -> None:
-    lines = [state_payout(node, RUN, address_of(place)) for place, node in enumerate(NODES[1:4], 1)]
-    lines.append(run(home, "payout", address_of(0)).output.strip())
-    assert run(home, "pay", *lines).exit_code == 0
-
-
-def records(home: Path) -> list[Path]:
-    assert run(home, "records", "--out", str(home / "records")).exit_code == 0
-    return sorted((home / "records").iterdir())
+from .commands import NODE_KEY, code, founded, records, run, said
+from .settling import COIN, COORDINATOR, KEY, RUN, SPEC, Office, address_of
 
 
 def test_from_deployment_to_claims(home: Path, anvil: Anvil) -> None:
@@ -114,7 +45,7 @@ def test_a_wrong_root_is_challenged_by_a_node_with_the_log_and_the_right_one_sta
     home: Path, anvil: Anvil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     founded(home, anvil.url, "--window-s", "3600", "--bond", "1000")
-    forge(home)
+    forge(home, doubled)
     said(home, "settle", "--once", "--every-s", "0.05")
     path = records(home)[0]
     monkeypatch.setenv("SHOAL_CHAIN_KEY", NODE_KEY.hex())
@@ -126,7 +57,7 @@ def test_a_wrong_root_is_challenged_by_a_node_with_the_log_and_the_right_one_sta
     with closing(SqlLogStore(f"sqlite:///{home}/coordinator/store.sqlite")) as store:
         for key in store.kept(RUN, "epoch."):
             store.drop(RUN, key)  # the coordinator gives in: its records are made anew, from the log
-    deposit_bond(home, anvil.url)
+    said(home, "bond", "1000")
     Rpc([anvil.url]).batch([("evm_mine", [])] * 3)
     assert said(home, "settle", "--once", "--every-s", "0.05")["settled"] == 4
     for path in records(home):
@@ -135,26 +66,22 @@ def test_a_wrong_root_is_challenged_by_a_node_with_the_log_and_the_right_one_sta
     said(home, "claim", str(records(home)[-1]))
 
 
-def forge(home: Path) -> None:
-    """A first record that gives everybody twice too much, as a dishonest coordinator would write it."""
+def doubled(amounts: dict[str, int]) -> dict[str, int]:
+    return {address: amount * 2 for address, amount in amounts.items()}
+
+
+def forge(home: Path, *lies: Callable[[dict[str, int]], dict[str, int]]) -> None:
+    """The first records as a dishonest coordinator would write them: each lie makes one of the true one."""
     config = read_config(home)
     terms = config.jobs[RUN]
     with closing(SqlLogStore(f"sqlite:///{home}/coordinator/store.sqlite")) as store:
         pages = Bookkeeper(store, RUN, SPEC, COORDINATOR).catch_up()
-        boundary = boundaries(pages, terms.rounds_per_epoch, over=False)[0]
-        right = make_record(RUN, terms, boundary, kept_payouts(store, RUN), None)
-        amounts = {address: amount * 2 for address, amount in right.amounts.items()}
-        promised = {node: amount * 2 for node, amount in right.promised.items()}
-        keep_record(store, msgspec.structs.replace(right, amounts=amounts, promised=promised))
-
-
-def deposit_bond(home: Path, url: str) -> None:
-    """The coordinator lost its bond, and has to leave another."""
-    config, rpc, address = read_config(home), Rpc([url]), Account(KEY).address
-    rpc.call("anvil_impersonateAccount", address)
-    data = shipped("TrainingRewards")["depositBond"].call(config.jobs[RUN].job)
-    request = {"from": address, "to": config.rewards, "data": "0x" + data.hex(), "value": hex(1000)}
-    assert rpc.call("eth_sendTransactionSync", request)["status"] == "0x1"
+        found = boundaries(pages, terms.rounds_per_epoch, over=False)
+        for lie, boundary in zip(lies, found, strict=False):
+            right = make_record(RUN, terms, boundary, kept_payouts(store, RUN), None)
+            amounts = lie(right.amounts)
+            promised = {node: amounts[right.addresses[node]] for node in right.promised}
+            keep_record(store, msgspec.structs.replace(right, amounts=amounts, promised=promised))
 
 
 def test_what_people_get_wrong_is_refused_with_a_next_step(

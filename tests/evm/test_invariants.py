@@ -43,6 +43,7 @@ class Jobs:
             self.resolve,
             self.lapse,
             self.bond,
+            self.prepare,
             self.fund,
             self.wait,
             self.withdraw,
@@ -117,6 +118,9 @@ class Jobs:
     def bond(self) -> None:
         self.world.bond(self.jobs[0])
 
+    def prepare(self) -> None:
+        self.world.rewards.send(self.anyone(), "prepareRing", self.jobs[0], self.random.randint(0, 70))
+
     def fund(self) -> None:
         self.world.rewards.send(
             self.anyone(), "fundJob", self.random.choice(self.jobs), 0, value=self.random.randint(0, 500)
@@ -149,7 +153,7 @@ class Jobs:
             assert job["paid"] == sum(sum for (of, _), sum in self.paid.items() if of == number)
             needed += job["budget"] - job["paid"]
         bonds = world.rewards.ask("coordinatorBond", self.jobs[0])
-        disputing = world.job(self.jobs[0])["bond"] if world.rewards.ask("getDispute", self.jobs[0])[1] else 0
+        disputing = world.job(self.jobs[0])["bond"] if world.rewards.ask("getDispute", self.jobs[0])[0] else 0
         people = {*self.receivers, world.owner, world.coordinator, world.arbiter, *world.nodes[:3]}
         owed = sum(world.rewards.ask("owed", NOBODY, who) for who in people)
         assert world.evm.balance(world.rewards.address) == needed + bonds + disputing + owed

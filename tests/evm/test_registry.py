@@ -231,3 +231,19 @@ def test_nobody_is_no_arbiter(world: World) -> None:
     for arbiter, treasury in ((NOBODY, world.owner), (world.owner, NOBODY)):
         with pytest.raises(Reverted, match="ZeroAddress"):
             world.evm.deploy(REGISTRY, STAKE, BOND, DAY, DAY, DAY, arbiter, treasury)
+
+
+def test_a_registry_without_bonds_owes_none(world: World) -> None:
+    registry = world.evm.deploy(REGISTRY, STAKE, 0, DAY, DAY, DAY, world.arbiter, world.treasury)
+    node, accuser = world.nodes[:2]
+    registry.send(node, "registerNode", b"\1" * 32, 0, value=STAKE)
+    for wrong, status in (("executeSlash", 0), ("lapseSlash", 0), ("disputeSlash", 0)):
+        with pytest.raises(Reverted, match=f"WrongStatus\\({status}\\)"):
+            registry.send(node, wrong, 7)
+    with pytest.raises(Reverted, match="WrongStatus"):
+        registry.send(world.arbiter, "resolveSlash", 7, True)
+    registry.send(accuser, "proposeSlash", node, 5, EVIDENCE)
+    world.evm.wait(DAY)
+    registry.send(world.stranger, "executeSlash", 1)
+    assert registry.ask("owed", accuser) == 0
+    assert registry.ask("owed", world.treasury) == 5

@@ -6,7 +6,7 @@ import pytest
 
 from shoal.chain.merkle import leaf_of, make_tree
 
-from .evm import COIN, DAY, NOBODY, REWARDS, Reverted, for_tests
+from .evm import COIN, DAY, NOBODY, OTHER_BUILD, REWARDS, Reverted, for_tests
 from .jobs import BOND, WITH_WINDOW, World, sign_root, stakers, token
 
 DATA = b"\7" * 32
@@ -377,6 +377,32 @@ def test_no_root_is_pushed_out_while_it_may_be_disputed(world: World) -> None:
     world.submit(job, 64, {node: 64})
 
 
+@pytest.mark.parametrize("window", [0, 500])
+def test_a_prepared_ring_makes_the_first_roots_as_cheap_as_later_ones_and_pays_nothing(
+    world: World, window: int
+) -> None:
+    job = disputable(world, epochCap=10**30) if window else world.create(epochCap=10**30, funds=10**20)
+    node = world.nodes[0]
+    if window:
+        world.rewards.send(world.owner, "fundJob", job, 0, value=10**20)
+    world.rewards.send(world.stranger, "prepareRing", job, 3)
+    assert dict(world.rewards.send(world.stranger, "prepareRing", job, 1000))["RingPrepared"]["slots"] == 61
+    with pytest.raises(Reverted, match="NothingToDo"):
+        world.rewards.send(world.stranger, "prepareRing", job, 64)
+    for epoch in (0, 1, 64, 2**64 - 1):
+        with pytest.raises(Reverted, match="UnknownEpoch"):
+            world.rewards.ask("getEpochRoot", job, epoch)
+        with pytest.raises(Reverted, match="UnknownEpoch"):
+            world.rewards.send(world.stranger, "claim", job, epoch, node, 1, [])
+        assert list(world.rewards.ask("claimableFrom", job, epoch)) == [False, 0]
+    amounts = {node: 10**18, world.nodes[1]: 10**18}  # of the size that a thousand nodes earn
+    trees = [world.submit(job, epoch, amounts) for epoch in (1, 2, 3)]
+    most = 10**6 if OTHER_BUILD else 60 * 1000
+    assert max(world.evm.gas["submitEpochRoot"][-2:]) <= most, "at a thousand nodes, 60 for each"
+    world.evm.wait(500)
+    world.claim(job, 3, trees[2], node, 10**18)
+
+
 def test_roots_that_fell_leave_no_old_root_in_their_place(world: World) -> None:
     job = disputable(world, epochCap=10**6, window=10)
     node = world.nodes[0]
@@ -457,3 +483,37 @@ def test_a_claim_that_reenters_is_paid_once(world: World) -> None:
     world.claim(job, 1, tree, thief.address, 100)
     assert not thief.ask("succeeded")
     assert world.evm.balance(thief.address) + owed(world, thief.address) == 100
+
+
+def test_a_won_bond_is_fetched_and_one_that_cannot_be_sent_stays(world: World) -> None:
+    job = disputable(world)
+    challenger, refuses = world.nodes[0], world.evm.deploy(for_tests("Stubborn"))
+    with pytest.raises(Reverted, match="UnknownEpoch"):
+        world.dispute(job, 1)
+    world.submit(job, 1, {challenger: 50})
+    world.dispute(job, 1)
+    open_dispute = world.rewards.ask("getDispute", job)
+    assert open_dispute[0] == 1 and open_dispute[4].lower() == challenger.lower()
+    assert world.rewards.ask("stakes").lower() == world.registry.address.lower()
+    world.rewards.send(world.arbiter, "resolveDispute", job, False)
+    for to, error in ((refuses.address, "TransferFailed"), (NOBODY, "NothingToDo")):
+        with pytest.raises(Reverted, match=error):
+            world.rewards.send(challenger, "withdraw", NOBODY, to)
+    assert owed(world, challenger) == 2 * BOND
+    before = world.evm.balance(world.nodes[3])
+    world.rewards.send(challenger, "withdraw", NOBODY, world.nodes[3])
+    assert world.evm.balance(world.nodes[3]) - before == 2 * BOND
+    with pytest.raises(Reverted, match="NothingToDo"):
+        world.rewards.send(challenger, "withdraw", NOBODY, challenger)
+
+
+def test_disputes_without_a_bond_cost_and_win_nothing(world: World) -> None:
+    job = world.create(**{**WITH_WINDOW, "bond": 0})
+    one, two = world.nodes[:2]
+    world.submit(job, 1, {one: 50})
+    world.submit(job, 2, {one: 60})
+    world.dispute(job, 2, by=two, value=0)
+    world.dispute(job, 1, by=one, value=0)
+    world.rewards.send(world.arbiter, "resolveDispute", job, False)
+    assert owed(world, one) == owed(world, two) == 0
+    assert world.job(job)["epoch"] == world.job(job)["committed"] == 0

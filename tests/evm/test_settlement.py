@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -18,12 +17,6 @@ from shoal.chain.signing import Account
 
 from .proxy import lying_rpc
 from .settling import COIN, KEY, RUN, Office, address_of, local_chain, log_of, open_office
-
-
-@pytest.fixture
-def anvil(anvil_program: Path) -> Iterator[Anvil]:
-    with Anvil(anvil_program) as running:
-        yield running
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""`shoal chain`: a local chain, the contracts, a run's job, settling, claiming, disputing.
+"""`shoal chain`: a local chain, the contracts, a run's job, settling and claiming. Disputes: `chain_disputes`.
 
 In flow options, and a key from the environment or a keystore; out flow transactions, each named by its hash. Invariant:
 no command that only looks needs a key; nothing here is needed for training.
@@ -9,20 +9,17 @@ from __future__ import annotations
 import json
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from shoal.apps.logs import HomeOption, JsonOption, NodeOption, RunName, StoreOption
+from shoal.apps.chain_disputes import add_disputes
+from shoal.apps.chain_options import COIN, ChainPlace, JobOptions, RecordFile, Wallet
+from shoal.apps.option_groups import HomeOption, JsonOption, RunName, RunOption, StorePlace, grouped, say
 
 app = typer.Typer(no_args_is_help=True, help="Settle a run's credit on an EVM chain.")
-
-Urls = Annotated[
-    list[str] | None, typer.Option("--url", help="RPC URL instead of the preset's (repeatable).")
-]
-Keystore = Annotated[Path | None, typer.Option(help="Keystore file; its password in SHOAL_CHAIN_PASSWORD.")]
-COIN = 10**18
 
 
 @app.command()
@@ -38,20 +35,20 @@ def up(
 
     root = find_home(home).root
     make_folder(root)
-    program = find_anvil(root) or fetch_anvil(root, lambda line: print(line, flush=True))
+    program = find_anvil(root) or fetch_anvil(root, _tell)
     state = root / "local-chain.json"
     if fresh:
         state.unlink(missing_ok=True)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    stop = _stopped_by_signals()
     with Anvil(program, port=port, state=state, block_s=block_s) as chain:
-        print(f"local chain {CHAIN_ID} at {chain.url}\nready", flush=True)
+        _tell(f"local chain {CHAIN_ID} at {chain.url}\nready")
         stop.wait()
 
 
 @app.command()
+@grouped
 def deploy(
+    wallet: Wallet,
     chain: Annotated[
         str, typer.Option(help="anvil, monad, monad-testnet, base, optimism, arbitrum, ...")
     ] = "anvil",
@@ -60,10 +57,6 @@ def deploy(
     ] = "",
     stake: Annotated[int, typer.Option(min=1, help="Least stake of a node, in wei.")] = COIN // 100,
     bond: Annotated[int, typer.Option(min=0, help="Bond of an accusation, in wei.")] = COIN // 1000,
-    home: HomeOption = None,
-    store: StoreOption = None,
-    url: Urls = None,
-    keystore: Keystore = None,
     as_json: JsonOption = False,
 ) -> None:
     """Put NodeRegistry and TrainingRewards on a chain, and write chain.json."""
@@ -72,109 +65,81 @@ def deploy(
     from shoal.chain.deploying import deploy as deploy_contracts
     from shoal.chain.signing import read_address
 
-    with open_desk(home, named_chain(chain, url or []), keystore, store) as desk:
+    with open_desk(wallet, named_chain(chain, wallet.url or [])) as desk:
         judge = read_address(arbiter) if arbiter else desk.sender.account.address
         config = deploy_contracts(desk.sender, desk.outbox, judge, stake=stake, bond=bond)
         write_config(desk.home.root, config)
     fields = {"chain": config.chain.chain_id, "registry": config.registry, "rewards": config.rewards}
-    _say(fields, f"NodeRegistry {config.registry}\nTrainingRewards {config.rewards}", as_json)
+    say(fields, f"NodeRegistry {config.registry}\nTrainingRewards {config.rewards}", as_json)
 
 
 @app.command()
-def job(
-    run: RunName = "",
-    budget: Annotated[int, typer.Option(min=1, help="What the job may pay, in wei.")] = COIN,
-    wei_per_micro: Annotated[int, typer.Option(min=1, help="Wei for a millionth of a credit.")] = 10**9,
-    epoch_cap: Annotated[int, typer.Option(min=0, help="Most for an epoch's time; 0: the budget.")] = 0,
-    epoch_s: Annotated[int, typer.Option(min=1, help="An epoch's length of time.")] = 3600,
-    window_s: Annotated[int, typer.Option(min=0, help="How long a root may be disputed.")] = 0,
-    bond: Annotated[int, typer.Option(min=0, help="Bond of a dispute, in wei.")] = COIN // 1000,
-    arbiter: Annotated[str, typer.Option(help="Who decides disputes (default: the wallet).")] = "",
-    quorum_percent: Annotated[int, typer.Option(min=0, max=100, help="Of all stake, to decide instead.")] = 0,
-    rounds_per_epoch: Annotated[int, typer.Option(min=1, help="Rounds in each root.")] = 1,
-    home: HomeOption = None,
-    store: StoreOption = None,
-    url: Urls = None,
-    keystore: Keystore = None,
-    as_json: JsonOption = False,
-) -> None:
+@grouped
+def job(wallet: Wallet, options: JobOptions, run: RunName = "", as_json: JsonOption = False) -> None:
     """Create and fund a run's job."""
-    from shoal.apps.chain_office import checked_view, config_of, credit_of, open_desk
+    from shoal.apps.chain_office import checked_view, config_of, credit_of, job_terms, open_desk
     from shoal.chain.config import write_config
     from shoal.chain.deploying import create_job
-    from shoal.chain.signing import read_address
 
-    config = config_of(home, url or [])
-    found = credit_of(home, store, run).account.run
-    with open_desk(home, config.chain, keystore, store) as desk:
+    config = config_of(wallet)
+    found = credit_of(wallet, run).account.run
+    with open_desk(wallet, config.chain) as desk:
         checked_view(desk.rpc, config)
-        config, made = create_job(
-            desk.sender,
-            desk.outbox,
-            config,
-            found,
-            wei_per_micro=wei_per_micro,
-            budget=budget,
-            epoch_cap=epoch_cap or budget,
-            epoch_s=epoch_s,
-            window_s=window_s,
-            bond=bond,
-            arbiter=read_address(arbiter) if arbiter else desk.sender.account.address,
-            quorum_percent=quorum_percent,
-            rounds_per_epoch=rounds_per_epoch,
-        )
+        terms, new = job_terms(options, desk.sender.account.address)
+        config, made = create_job(desk.sender, desk.outbox, config, found, terms, new)
         write_config(desk.home.root, config)
     number = config.jobs[found].job
     fields = {"run": found, "job": number, "transaction": made.mined_hash}
-    _say(fields, f"job {number} for run {found[:12]}: {made.mined_hash}", as_json)
+    say(fields, f"job {number} for run {found[:12]}: {made.mined_hash}", as_json)
 
 
 @app.command()
+@grouped
 def fund(
-    amount: Annotated[int, typer.Argument(min=1, help="Wei.")],
+    wallet: Wallet,
+    amount: Annotated[int, typer.Argument(min=1, help="Wei, or the token's smallest unit.")],
     run: RunName = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
-    url: Urls = None,
-    keystore: Keystore = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add to a job's budget."""
-    from shoal.apps.chain_office import config_of, credit_of, job_of
-    from shoal.chain.contracts import shipped
+    from shoal.apps.chain_office import config_of, credit_of, job_of, send_once, tell_sent
+    from shoal.chain.contracts import erc20, shipped
 
-    config = config_of(home, url or [])
-    number = job_of(config, credit_of(home, store, run).account.run)
-    data = shipped("TrainingRewards")["fundJob"].call(number, 0)
-    _send_once("fund", config.rewards, data, amount, home, store, url, keystore, as_json)
+    config = config_of(wallet)
+    terms = job_of(config, credit_of(wallet, run).account.run)
+    if terms.token:
+        allow = erc20()["approve"].call(config.rewards, amount)
+        send_once(wallet, config, "approve", allow, to=terms.token)
+    data = shipped("TrainingRewards")["fundJob"].call(terms.job, amount if terms.token else 0)
+    tell_sent("fund", send_once(wallet, config, "fund", data, value=0 if terms.token else amount), as_json)
 
 
 @app.command()
+@grouped
 def register(
+    wallet: Wallet,
     stake: Annotated[int, typer.Option(min=1, help="Wei.")] = COIN // 100,
-    home: HomeOption = None,
-    store: StoreOption = None,
-    url: Urls = None,
-    keystore: Keystore = None,
     as_json: JsonOption = False,
 ) -> None:
     """Register this node on the chain, with a stake; the hash of its public key is its metadata."""
-    from shoal.apps.chain_office import config_of
+    from shoal.apps.chain_office import config_of, send_once, tell_sent
     from shoal.apps.home import find_home
     from shoal.chain.contracts import shipped
     from shoal.chain.keccak import keccak256
     from shoal.worlds.real.keys import load_or_create_identity
 
-    config = config_of(home, url or [])
-    identity = load_or_create_identity(find_home(home).node_key)
+    config = config_of(wallet)
+    identity = load_or_create_identity(find_home(wallet.home).node_key)
     data = shipped("NodeRegistry")["registerNode"].call(keccak256(identity.public), 0)
-    _send_once("register", config.registry, data, stake, home, store, url, keystore, as_json)
+    tell_sent(
+        "register", send_once(wallet, config, "register", data, to=config.registry, value=stake), as_json
+    )
 
 
 @app.command()
 def payout(
     address: Annotated[str, typer.Argument(help="Where this node wants its pay.")],
-    run: Annotated[str, typer.Option("--run", help="The run's id or its beginning.")] = "",
+    run: RunOption = "",
     number: Annotated[int, typer.Option(min=0, help="Higher than of an earlier statement.")] = 0,
     home: HomeOption = None,
 ) -> None:
@@ -189,11 +154,11 @@ def payout(
 
 
 @app.command()
+@grouped
 def pay(
+    place: StorePlace,
     statement: Annotated[list[str], typer.Argument(help="Lines that nodes made with `shoal chain payout`.")],
-    run: Annotated[str, typer.Option("--run", help="The run's id or its beginning.")] = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
+    run: RunOption = "",
 ) -> None:
     """On the coordinator: keep where nodes want their pay."""
     from contextlib import closing
@@ -204,187 +169,92 @@ def pay(
     from shoal.wire.identity import node_id
     from shoal.worlds.real.sqlstore import SqlLogStore
 
-    found = credit_of(home, store, run).account.run
-    with closing(SqlLogStore(store or find_home(home).store_url, create=False)) as opened:
+    found = credit_of(place, run).account.run
+    with closing(SqlLogStore(place.store or find_home(place.home).store_url, create=False)) as opened:
         for text in statement:
             word = keep_payout(opened, found, text)
             print(f"{node_id(word.public)[:12]} is paid at {word.address}")
 
 
 @app.command()
+@grouped
 def settle(
+    wallet: Wallet,
     run: RunName = "",
     once: Annotated[bool, typer.Option(help="Stop when everything is settled.")] = False,
     every_s: Annotated[float, typer.Option(min=0.01, help="How often to look.")] = 1.0,
-    home: HomeOption = None,
-    store: StoreOption = None,
-    url: Urls = None,
-    keystore: Keystore = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring the log's credit to the chain, epoch by epoch, until it is told to stop."""
+    """Bring the log's credit to the chain, epoch by epoch as the run goes, until it is told to stop."""
     from shoal.apps.chain_office import config_of, credit_of, open_desk, settlement_of
     from shoal.chain.service import run_settlement
 
-    config, credit = config_of(home, url or []), credit_of(home, store, run)
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    with open_desk(home, config.chain, keystore, store) as desk:
+    config, credit = config_of(wallet), credit_of(wallet, run)
+    stop = _stopped_by_signals()
+    tell: Callable[[str], None] = (lambda line: None) if as_json else _tell
+    with open_desk(wallet, config.chain) as desk:
         settlement = settlement_of(desk, config, credit)
-        tell = (lambda line: None) if as_json else (lambda line: print(line, flush=True))
         done = run_settlement(settlement, every_s=every_s, until_done=once, stop=stop, tell=tell)
     settled, epochs = (done.settled, done.epochs) if done else (0, 0)
     fields = {"run": credit.account.run, "settled": settled, "epochs": epochs}
-    _say(fields, f"{settled} of {epochs} epochs are on the chain", as_json)
+    say(fields, f"{settled} of {epochs} epochs are on the chain", as_json)
 
 
 @app.command()
-def status(
-    run: RunName = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
-    url: Urls = None,
-    as_json: JsonOption = False,
-) -> None:
+@grouped
+def status(place: ChainPlace, run: RunName = "", as_json: JsonOption = False) -> None:
     """A run's job as the chain has it."""
     from shoal.apps.chain_office import checked_view, config_of, credit_of, job_of
     from shoal.chain.rpc import Rpc
 
-    config = config_of(home, url or [])
-    found = credit_of(home, store, run).account.run
-    fields = checked_view(Rpc(config.chain.urls), config).job(job_of(config, found))
-    if as_json:
-        print(json.dumps(fields))
-    else:
-        print("\n".join(f"{name:16} {value}" for name, value in fields.items()))
+    config = config_of(place)
+    found = credit_of(place, run).account.run
+    fields = checked_view(Rpc(config.chain.urls), config).job(job_of(config, found).job)
+    say(fields, "\n".join(f"{name:16} {value}" for name, value in fields.items()), as_json)
 
 
 @app.command()
+@grouped
 def records(
+    place: StorePlace,
     out: Annotated[Path, typer.Option(help="A folder for one JSON file an epoch.")],
     run: RunName = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
 ) -> None:
-    """Publish what the roots are made of, with a proof for every address: whoever has a file can claim, or dispute."""
+    """Publish what epochs are made of, with proofs or vouchers: whoever has a file can claim, or dispute."""
     from shoal.apps.chain_office import config_of, credit_of, records_of
     from shoal.chain.epochs import record_fields
 
-    config = config_of(home, [])
-    found = credit_of(home, store, run).account.run
+    config = config_of(place)
+    found = credit_of(place, run).account.run
     out.mkdir(parents=True, exist_ok=True)
-    made = records_of(home, store, config, found)
+    made = records_of(place, config, found)
     for record in made:
         (out / f"{record.epoch:08}.json").write_text(json.dumps(record_fields(record), indent=1), "utf-8")
     print(f"{len(made)} records in {out}")
 
 
 @app.command()
-def claim(
-    record: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="An epoch's record.")],
-    home: HomeOption = None,
-    store: StoreOption = None,
-    url: Urls = None,
-    keystore: Keystore = None,
-    as_json: JsonOption = False,
-) -> None:
+@grouped
+def claim(wallet: Wallet, record: RecordFile, as_json: JsonOption = False) -> None:
     """Pay everybody in a record what is due. Anyone may: the money goes to the addresses in it."""
-    from shoal.apps.chain_office import config_of
-    from shoal.apps.chain_records import claims_in, read_record
-    from shoal.chain.contracts import shipped
-
-    config, found = config_of(home, url or []), read_record(record)
-    data = shipped("TrainingRewards")["claimMany"].call(found.job, found.epoch, claims_in(found))
-    _send_once("claim", config.rewards, data, 0, home, store, url, keystore, as_json)
-
-
-@app.command()
-def check(
-    record: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="An epoch's record.")],
-    dispute: Annotated[
-        bool, typer.Option(help="If it is wrong, dispute it on the chain, with the bond.")
-    ] = False,
-    home: HomeOption = None,
-    store: StoreOption = None,
-    node: NodeOption = False,
-    url: Urls = None,
-    keystore: Keystore = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Compare a record and the root on the chain with this machine's copy of the log."""
-    from shoal.apps.chain_office import checked_view, config_of, credit_of, wrong_amounts
+    from shoal.apps.chain_office import config_of, send_once, tell_sent
     from shoal.apps.chain_records import read_record
-    from shoal.chain.keccak import keccak256
-    from shoal.chain.rpc import Rpc
+    from shoal.chain.modes import mode_called
 
-    config, found = config_of(home, url or []), read_record(record)
-    view = checked_view(Rpc(config.chain.urls), config)
-    wrong = wrong_amounts(found, credit_of(home, store, found.run, node=node))
-    if view.root(found.job, found.epoch) != found.tree().root:
-        wrong.append("the root on the chain is not this record's")
-    _say(
-        {"epoch": found.epoch, "wrong": wrong},
-        "; ".join(wrong) or "the record is what the log gives",
-        as_json,
-    )
-    if wrong and dispute:
-        evidence = keccak256(bytes.fromhex(found.head))
-        data = view.interface["disputeEpoch"].call(found.job, found.epoch, evidence)
-        bond = int(view.job(found.job)["bond"])
-        _send_once("dispute", config.rewards, data, bond, home, store, url, keystore, as_json)
-    if wrong:
-        raise typer.Exit(1)
+    config, found = config_of(wallet), read_record(record)
+    data = mode_called(found.mode).claim(found)
+    tell_sent("claim", send_once(wallet, config, "claim", data), as_json)
 
 
-@app.command()
-def resolve(
-    stands: Annotated[bool, typer.Option("--stands/--falls", help="The arbiter's decision.")],
-    run: RunName = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
-    url: Urls = None,
-    keystore: Keystore = None,
-    as_json: JsonOption = False,
-) -> None:
-    """As the arbiter: decide the dispute of a run's job."""
-    from shoal.apps.chain_office import config_of, credit_of, job_of
-    from shoal.chain.contracts import shipped
-
-    config = config_of(home, url or [])
-    number = job_of(config, credit_of(home, store, run).account.run)
-    data = shipped("TrainingRewards")["resolveDispute"].call(number, stands)
-    _send_once("resolve", config.rewards, data, 0, home, store, url, keystore, as_json)
+def _stopped_by_signals() -> threading.Event:
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    return stop
 
 
-def _send_once(
-    what: str,
-    to: str,
-    data: bytes,
-    value: int,
-    home: Path | None,
-    store: str | None,
-    url: list[str] | None,
-    keystore: Path | None,
-    as_json: bool,
-) -> None:
-    """One transaction of its own, followed until it is mined."""
-    import secrets
-
-    from shoal.apps.chain_office import checked_view, config_of, open_desk
-    from shoal.chain.contracts import shipped
-    from shoal.chain.deploying import done
-    from shoal.chain.sender import Call
-
-    config = config_of(home, url or [])
-    interface = shipped("NodeRegistry" if to == config.registry else "TrainingRewards")
-    with open_desk(home, config.chain, keystore, store) as desk:
-        checked_view(desk.rpc, config)
-        key = f"{what}.{secrets.token_hex(8)}"
-        call = Call(key=key, to=to, data=data, interface=interface, value=value)
-        made = done(desk.sender, desk.outbox, call)
-    _say({"transaction": made.mined_hash, "gas": made.gas_used}, f"{what}: {made.mined_hash}", as_json)
+def _tell(line: str) -> None:
+    print(line, flush=True)
 
 
-def _say(fields: dict[str, Any], line: str, as_json: bool) -> None:
-    print(json.dumps(fields) if as_json else line)
+add_disputes(app)

@@ -13,15 +13,16 @@ from pathlib import Path
 import msgspec
 
 from shoal.apps.chain_office import Desk, credit_of, settlement_of
-from shoal.apps.chain_records import claims_in
 from shoal.apps.home import find_home, make_folder
+from shoal.apps.option_groups import StorePlace
 from shoal.base.ids import NodeId, RunId
 from shoal.chain.anvil import Anvil, fetch_anvil, find_anvil
-from shoal.chain.config import ChainConfig, write_config
+from shoal.chain.config import ChainConfig, JobTerms, write_config
 from shoal.chain.contracts import shipped
-from shoal.chain.deploying import create_job, deploy, done
+from shoal.chain.deploying import NewJob, create_job, deploy, done
 from shoal.chain.job import RewardsView
 from shoal.chain.keccak import keccak256
+from shoal.chain.modes import MODES
 from shoal.chain.outbox import Outgoing, SqlOutbox
 from shoal.chain.payouts import keep_payout, state_payout
 from shoal.chain.presets import chain_called
@@ -89,22 +90,21 @@ class ChainDemo:
     def settle(self) -> None:
         """Create the run's job, settle every epoch, claim for everybody, and compare with the log."""
         assert self._config is not None
-        credit = credit_of(self._home.root, None, "")
+        credit = credit_of(StorePlace(home=self._home.root), "")
         run = credit.account.run
         config, made = create_job(
             self._sender,
             self._outbox,
             self._config,
             run,
-            wei_per_micro=WEI_PER_MICRO,
-            budget=BUDGET,
-            epoch_cap=BUDGET,
-            epoch_s=3600,
-            window_s=0,
-            bond=0,
-            arbiter=self._wallet.address,
-            quorum_percent=0,
-            rounds_per_epoch=5,
+            JobTerms(job=0, wei_per_micro=WEI_PER_MICRO, rounds_per_epoch=5),
+            NewJob(
+                mode=MODES["roots"].number,
+                coordinator=self._wallet.address,
+                arbiter=self._wallet.address,
+                amount=BUDGET,
+                epoch_cap=BUDGET,
+            ),
         )
         write_config(self._home.root, config)
         self._tell(f"job {config.jobs[run].job} with {BUDGET / COIN:g} in escrow", made)
@@ -121,9 +121,8 @@ class ChainDemo:
             self._tell(f"epoch {epoch}: a root for {paid} nodes", item)
         record = settlement.records[-1]
         before = {address: self._balance(address) for address in record.amounts}
-        rewards = shipped("TrainingRewards")
-        data = rewards["claimMany"].call(record.job, record.epoch, claims_in(record))
-        call = Call(key="claim", to=config.rewards, data=data, interface=rewards)
+        data = MODES["roots"].claim(record)
+        call = Call(key="claim", to=config.rewards, data=data, interface=shipped("TrainingRewards"))
         claimed = done(
             Sender(self._rpc, self._chain, self._account("anyone"), self._outbox), self._outbox, call
         )
@@ -144,7 +143,7 @@ class ChainDemo:
         return stated
 
     def _compare(self, config: ChainConfig, addresses: dict[NodeId, str], before: dict[str, int]) -> None:
-        account = credit_of(self._home.root, None, "").account
+        account = credit_of(StorePlace(home=self._home.root), "").account
         view = RewardsView(self._rpc, config.rewards)
         job = config.jobs[account.run].job
         self._say(f"  {'node':<14} {'credits by the log':>20} {'paid on the chain':>20}")

@@ -7,79 +7,74 @@ number is recomputed from the verified log; only `post` and `receipts` write any
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from shoal.apps.logs import FileOption, HomeOption, JsonOption, NodeOption, RunName, StoreOption
+from shoal.apps.option_groups import (
+    JsonOption,
+    LogPlace,
+    RunLog,
+    RunName,
+    RunOption,
+    StorePlace,
+    grouped,
+    say,
+)
+
+if TYPE_CHECKING:
+    from shoal.apps.credit_reading import FoundCredit
 
 app = typer.Typer(no_args_is_help=True, help="What each node earned in a run, why, and the proof of it.")
 
 Who = Annotated[str, typer.Argument(help="A node: its name, or the beginning of its id.")]
-RunOption = Annotated[str, typer.Option("--run", help="The run's id or its beginning, if there are several.")]
 COLUMNS = ("position", "round", "node", "name", "role", "units", "full_micro", "factors", "micro")
 
 
 @app.command()
-def show(
-    run: RunName = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
-    node: NodeOption = False,
-    file: FileOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@grouped
+def show(asked: RunLog) -> None:
     """Who earned how much."""
-    from shoal.apps.credit_reading import balance_fields, balance_table, read_credit
+    from shoal.apps.credit_reading import balance_fields, balance_table
 
-    account = read_credit(home, store, run, node=node, file=file).account
-    if as_json:
-        print(json.dumps(balance_fields(account)))
-    else:
-        print("\n".join(balance_table(account)))
+    account = _found(asked, asked.run).account
+    say(balance_fields(account), "\n".join(balance_table(account)), asked.as_json)
 
 
 @app.command()
+@grouped
 def explain(
     who: Who,
+    place: LogPlace,
     run: RunOption = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
-    node: NodeOption = False,
-    file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Why a node got what it got, in words."""
-    from shoal.apps.credit_reading import find_node, read_credit
+    from shoal.apps.credit_reading import find_node
     from shoal.apps.printable import printable
     from shoal.credit.words import explain as in_words
 
-    account = read_credit(home, store, run, node=node, file=file).account
+    account = _found(place, run).account
     found = find_node(account, who)
     words = [printable(line, 2000) for line in in_words(account, found)]
-    if as_json:
-        lines = [_fields(account, line) for line in account.of(found)]
-        print(json.dumps({"run": account.run, "node": found, "words": words, "lines": lines}))
-    else:
-        print("\n".join(words))
+    lines = [_fields(account, line) for line in account.of(found)]
+    fields = {"run": account.run, "node": found, "words": words, "lines": lines}
+    say(fields, "\n".join(words), as_json)
 
 
 @app.command()
+@grouped
 def statement(
+    place: LogPlace,
     who: Annotated[str, typer.Argument(help="A node; all of them if left out.")] = "",
     run: RunOption = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
-    node: NodeOption = False,
-    file: FileOption = None,
 ) -> None:
     """Every line of credit as CSV."""
-    from shoal.apps.credit_reading import find_node, read_credit
+    from shoal.apps.credit_reading import find_node
 
-    account = read_credit(home, store, run, node=node, file=file).account
+    account = _found(place, run).account
     lines = account.of(find_node(account, who)) if who else account.lines
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -88,20 +83,13 @@ def statement(
 
 
 @app.command()
-def verify(
-    run: RunName = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
-    node: NodeOption = False,
-    file: FileOption = None,
-    as_json: JsonOption = False,
-) -> None:
+@grouped
+def verify(asked: RunLog) -> None:
     """Recompute every number from the log, and compare the stored ledger with it."""
-    from shoal.apps.credit_reading import read_credit
     from shoal.credit.ledger import check_ledger
     from shoal.credit.spec import show_credits
 
-    found = read_credit(home, store, run, node=node, file=file)
+    found = _found(asked, asked.run)
     account = found.account
     pages = check_ledger(found.pages, account.run, found.coordinator, account.lines)
     fields = {
@@ -115,56 +103,65 @@ def verify(
     }
     total = show_credits(account.total_micro)
     words = f"ok: {total} credits in {len(account.lines)} lines from {account.length} entries; "
-    _say(fields, words + (f"{pages} ledger pages agree" if pages else "no ledger is stored here"), as_json)
+    say(
+        fields,
+        words + (f"{pages} ledger pages agree" if pages else "no ledger is stored here"),
+        asked.as_json,
+    )
 
 
 @app.command()
-def post(
-    run: RunName = "", home: HomeOption = None, store: StoreOption = None, as_json: JsonOption = False
-) -> None:
+@grouped
+def post(place: StorePlace, run: RunName = "", as_json: JsonOption = False) -> None:
     """Bring the ledger in the coordinator's store up to the log."""
     from shoal.apps.credit_posting import post_ledger
 
-    posted = post_ledger(home, store, run)
+    posted = post_ledger(place.home, place.store, run)
     fields = {"run": posted.run, "pages": posted.pages, "total_micro": posted.total_micro}
-    _say(fields, f"the ledger of run {posted.run[:12]} has {posted.pages} pages", as_json)
+    say(fields, f"the ledger of run {posted.run[:12]} has {posted.pages} pages", as_json)
 
 
 @app.command()
+@grouped
 def receipts(
     out: Annotated[Path, typer.Option(help="A folder; each node's receipts go to a folder of its own.")],
+    place: StorePlace,
     run: RunName = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Sign a receipt for every round and node, for the nodes to keep."""
     from shoal.apps.credit_posting import write_receipts
 
-    written = write_receipts(home, store, run, out)
-    _say({"run": written.run, "receipts": written.count}, f"{written.count} receipts in {out}", as_json)
+    written = write_receipts(place.home, place.store, run, out)
+    say({"run": written.run, "receipts": written.count}, f"{written.count} receipts in {out}", as_json)
 
 
 @app.command()
+@grouped
 def check(
-    receipt: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A receipt's file.")],
+    place: LogPlace,
+    receipt: Annotated[
+        Path | None,
+        typer.Argument(exists=True, dir_okay=False, help="A receipt's file; this node's last if left out."),
+    ] = None,
     run: RunOption = "",
-    home: HomeOption = None,
-    store: StoreOption = None,
-    node: NodeOption = False,
-    file: FileOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Whether the coordinator signed a receipt, and the log gives what it says."""
-    from shoal.apps.credit_posting import checked_receipt
-    from shoal.apps.credit_reading import read_credit
+    from shoal.apps.credit_posting import checked_receipt, last_receipt
     from shoal.credit.spec import show_credits
 
-    found = read_credit(home, store, run, node=node, file=file)
-    held = checked_receipt(found, receipt)
+    found = _found(place, run)
+    held = checked_receipt(found, receipt or last_receipt(place.home, found.account.run))
     fields = {"node": held.node, "round": held.round, "cumulative_micro": held.cumulative_micro}
     words = f"the receipt holds: {held.node[:12]} had {show_credits(held.cumulative_micro)} credits"
-    _say({"run": held.run, "holds": True, **fields}, f"{words} after round {held.round}", as_json)
+    say({"run": held.run, "holds": True, **fields}, f"{words} after round {held.round}", as_json)
+
+
+def _found(place: LogPlace, run: str) -> FoundCredit:
+    from shoal.apps.credit_reading import read_credit
+
+    return read_credit(place.home, place.store, run, node=place.node, file=place.file)
 
 
 def _fields(account: Any, line: Any) -> dict[str, Any]:
@@ -173,7 +170,3 @@ def _fields(account: Any, line: Any) -> dict[str, Any]:
     # A spreadsheet must not take a stranger's name for a formula.
     name = account.names.get(line.node, "")
     return {**values, "name": f"'{name}" if name[:1] in ("=", "+", "-", "@") else name, "factors": factors}
-
-
-def _say(fields: dict[str, Any], line: str, as_json: bool) -> None:
-    print(json.dumps(fields) if as_json else line)

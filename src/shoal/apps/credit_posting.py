@@ -18,11 +18,13 @@ from shoal.credit.ledger import (
     MAX_RECEIPT_BYTES,
     Bookkeeper,
     PayReceipt,
+    StoredPage,
     check_receipt,
     disagrees,
     read_receipt,
     receipts_of,
 )
+from shoal.node.keeping import RECEIPTS
 from shoal.wire.identity import Identity
 from shoal.worlds.real.failpoints import reached
 from shoal.worlds.real.keys import load_or_create_identity
@@ -44,22 +46,14 @@ class Written:
 
 def post_ledger(home: Path | None, store: str | None, run: str) -> Posted:
     """Raises what `read_credit` does, SH-KEY-02 and SH-CREDIT-01."""
-    found = read_credit(home, store, run, node=False)
-    account = found.account
-    identity = _key(home, found)
-    with closing(SqlLogStore(store or find_home(home).store_url, create=False)) as opened:
-        pages = Bookkeeper(opened, account.run, account.spec, identity, reached).catch_up()
+    found, pages, _ = _post(home, store, run)
     total = pages[-1].page.total_micro if pages else 0
-    return Posted(run=account.run, pages=len(pages), total_micro=total)
+    return Posted(run=found, pages=len(pages), total_micro=total)
 
 
 def write_receipts(home: Path | None, store: str | None, run: str, out: Path) -> Written:
     """A file for each page and node, OUT/NODE/PAGE.receipt."""
-    found = read_credit(home, store, run, node=False)
-    account = found.account
-    identity = _key(home, found)
-    with closing(SqlLogStore(store or find_home(home).store_url, create=False)) as opened:
-        pages = Bookkeeper(opened, account.run, account.spec, identity, reached).catch_up()
+    found, pages, identity = _post(home, store, run)
     made = receipts_of(pages, identity)
     for receipt, encoded in made:
         path = out / receipt.node / f"{receipt.page:08}.receipt"
@@ -70,7 +64,16 @@ def write_receipts(home: Path | None, store: str | None, run: str, out: Path) ->
             raise ShoalError(
                 "SH-DISK-02", f"{path}: {error.strerror or error}", "choose another folder with --out"
             ) from error
-    return Written(run=account.run, count=len(made))
+    return Written(run=found, count=len(made))
+
+
+def _post(home: Path | None, store: str | None, run: str) -> tuple[RunId, list[StoredPage], Identity]:
+    """Have the stored ledger up with the log; the run, all its pages, and the coordinator's key."""
+    found = read_credit(home, store, run, node=False)
+    account, identity = found.account, _key(home, found)
+    with closing(SqlLogStore(store or find_home(home).store_url, create=False)) as opened:
+        pages = Bookkeeper(opened, account.run, account.spec, identity, reached).catch_up()
+    return account.run, pages, identity
 
 
 def _key(home: Path | None, found: FoundCredit) -> Identity:
@@ -82,6 +85,19 @@ def _key(home: Path | None, found: FoundCredit) -> Identity:
             "give the home of the coordinator that founded the run",
         )
     return identity
+
+
+def last_receipt(home: Path | None, run: RunId) -> Path:
+    """The last receipt that this machine's node has kept. Raises SH-CREDIT-01 if there is none."""
+    folder = find_home(home).node / "runs" / run / RECEIPTS
+    kept = sorted(folder.glob("*.receipt"))
+    if not kept:
+        raise ShoalError(
+            "SH-CREDIT-01",
+            f"there is no receipt of run {run[:12]} in {folder}",
+            "name a receipt's file; a node has one once an update of its was sealed",
+        )
+    return kept[-1]
 
 
 def checked_receipt(found: FoundCredit, path: Path) -> PayReceipt:

@@ -100,7 +100,7 @@ def balance_fields(account: Account) -> dict[str, Any]:
 
 def balance_table(account: Account) -> Iterator[str]:
     """For people: the largest balance first."""
-    yield f"run {account.run[:12]}: {policy(account.spec)}"
+    yield f"run {account.run[:12]}: {policy(account.spec, account.funded_micro)}"
     yield f"{'node':<28} {'credits':>16} " + " ".join(f"{role:>14}" for role in ROLES)
     for node, micro in sorted(account.balances.items(), key=lambda item: (-item[1], item[0])):
         name = printable(account.names.get(node, "coordinator"), 15)

@@ -32,6 +32,10 @@ class JobTerms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What a millionth of a credit is worth in the job's smallest unit."""
     rounds_per_epoch: int = 1
     """How many pages of the ledger make a root."""
+    mode: str = "roots"
+    """How it pays, see `chain.modes`."""
+    token: str = ""
+    """The ERC-20 that it pays in; "" for the chain's own coin."""
 
 
 class ChainConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,7 +61,8 @@ def read_config(folder: Path) -> ChainConfig:
         raise ShoalError("SH-CHAIN-11", f"there is no {path}", "run `shoal chain deploy` first") from None
     except (OSError, ValueError, msgspec.ValidationError) as error:
         raise ShoalError("SH-CHAIN-11", f"{path}: {error}", "mend the file, or deploy again") from None
-    for address in (config.registry, config.rewards):
+    tokens = [terms.token for terms in config.jobs.values() if terms.token]
+    for address in (config.registry, config.rewards, *tokens):
         read_address(address)
     return config
 

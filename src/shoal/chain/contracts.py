@@ -133,6 +133,22 @@ def _signature(name: str, kinds: Sequence[Type]) -> str:
     return f"{name}({','.join(kind.canonical for kind in kinds)})"
 
 
+ERC20_ABI = [
+    {
+        "type": "function",
+        "name": "approve",
+        "inputs": [{"name": "spender", "type": "address"}, {"name": "amount", "type": "uint256"}],
+        "outputs": [],
+    }
+]
+"""What a job in a token needs of it. Some tokens answer and some do not; the transfer tells."""
+
+
+@lru_cache(maxsize=1)
+def erc20() -> Interface:
+    return read_interface({"name": "ERC20", "abi": ERC20_ABI, "bytecode": "0x"})
+
+
 @lru_cache(maxsize=8)
 def shipped(name: str) -> Interface:
     """NodeRegistry or TrainingRewards."""

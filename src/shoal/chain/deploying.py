@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any
+
+import msgspec
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.chain.config import ChainConfig, JobTerms, check_chain
-from shoal.chain.contracts import shipped
+from shoal.chain.contracts import erc20, shipped
 from shoal.chain.outbox import FAILED, FINAL, LOST, MINED, Outgoing, SqlOutbox
 from shoal.chain.sender import Call, Sender
 from shoal.chain.signing import to_checksum
@@ -21,7 +24,8 @@ from shoal.chain.signing import to_checksum
 DAY = 86_400
 PATIENCE_S = 300.0
 LOOK_S = 0.05
-ROOTS = 2
+RING = 64
+"""Roots that the contract keeps."""
 NO_TOKEN = "0x" + "0" * 40
 
 
@@ -45,49 +49,64 @@ def created_at(sender: Sender, item: Outgoing) -> str:
     return to_checksum(sender.rpc.call("eth_getTransactionReceipt", item.mined_hash)["contractAddress"])
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """A job's terms, in the order in which the contract takes them. Amounts are in the token's smallest unit."""
+
+    mode: int
+    coordinator: str
+    arbiter: str
+    token: str = NO_TOKEN
+    amount: int
+    epoch_cap: int
+    epoch_s: int = 3600
+    window_s: int = 0
+    resolution_s: int = 0
+    claim_period_s: int = 30 * DAY
+    quorum_percent: int = 0
+    bond: int = 0
+    price: int = 0
+
+    def call(self) -> bytes:
+        """What `createJob` is called with."""
+        return shipped("TrainingRewards")["createJob"].call(
+            tuple(getattr(self, one.name) for one in fields(self))
+        )
+
+
 def create_job(
-    sender: Sender,
-    outbox: SqlOutbox,
-    config: ChainConfig,
-    run: RunId,
-    *,
-    wei_per_micro: int,
-    budget: int,
-    epoch_cap: int,
-    epoch_s: int,
-    window_s: int,
-    bond: int,
-    arbiter: str,
-    quorum_percent: int,
-    rounds_per_epoch: int,
+    sender: Sender, outbox: SqlOutbox, config: ChainConfig, run: RunId, terms: JobTerms, new: NewJob
 ) -> tuple[ChainConfig, Outgoing]:
-    """A job in the chain's own coin, paid by roots, and its coordinator's bond where roots can be disputed."""
+    """A funded job for a run, and where roots can be disputed its coordinator's bond and a prepared ring. `terms` has
+    the job's number 0: the contract gives it. Raises SH-CHAIN-07 where there is no such token."""
     rewards = shipped("TrainingRewards")
-    terms = (
-        ROOTS,
-        sender.account.address,
-        arbiter,
-        NO_TOKEN,
-        budget,
-        epoch_cap,
-        epoch_s,
-        window_s,
-        3 * DAY if window_s else 0,
-        30 * DAY,
-        quorum_percent,
-        bond if window_s else 0,
-        0,
-    )
-    data = rewards["createJob"].call(terms)
-    call = Call(key=f"job.{run}", to=config.rewards, data=data, interface=rewards, value=budget)
+    value = new.amount if new.token == NO_TOKEN else 0
+    if not value:
+        approve(sender, outbox, config, new.token, new.amount, f"approve.{run}")
+    call = Call(key=f"job.{run}", to=config.rewards, data=new.call(), interface=rewards, value=value)
     made = done(sender, outbox, call)
     job = int(_event(sender, config, made, "JobCreated")["jobId"])
-    if window_s and bond:
+    mark = f"{config.rewards}.{job}"
+    if new.window_s and new.bond:
         deposit = rewards["depositBond"].call(job)
-        key = f"bond.{config.rewards}.{job}"
-        done(sender, outbox, Call(key=key, to=config.rewards, data=deposit, interface=rewards, value=bond))
-    job_terms = JobTerms(job=job, wei_per_micro=wei_per_micro, rounds_per_epoch=rounds_per_epoch)
-    return config.with_job(run, job_terms), made
+        call = Call(key=f"bond.{mark}", to=config.rewards, data=deposit, interface=rewards, value=new.bond)
+        done(sender, outbox, call)
+    if new.window_s:
+        prepare = rewards["prepareRing"].call(job, RING)
+        done(sender, outbox, Call(key=f"ring.{mark}", to=config.rewards, data=prepare, interface=rewards))
+    return config.with_job(run, msgspec.structs.replace(terms, job=job)), made
+
+
+def approve(
+    sender: Sender, outbox: SqlOutbox, config: ChainConfig, token: str, amount: int, key: str
+) -> Outgoing:
+    """Let the contract take so much of a token. Raises SH-CHAIN-07 where there is none."""
+    if len(sender.rpc.call("eth_getCode", token, "latest")) <= 2:
+        raise ShoalError(
+            "SH-CHAIN-07", f"there is no token at {token} on {sender.chain.name}", "check the token's address"
+        )
+    data = erc20()["approve"].call(config.rewards, amount)
+    return done(sender, outbox, Call(key=key, to=token, data=data, interface=erc20()))
 
 
 def _event(sender: Sender, config: ChainConfig, item: Outgoing, name: str) -> dict[str, Any]:

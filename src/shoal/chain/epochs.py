@@ -49,6 +49,10 @@ class EpochRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The same by node, at whatever addresses."""
     addresses: dict[NodeId, str]
     """Where each node wanted its pay when this was made."""
+    mode: str = "roots"
+    """How the job pays, see `chain.modes`."""
+    vouchers: dict[str, str] = {}
+    """By address, what the coordinator signed for it, where the job pays by that."""
 
     @property
     def total(self) -> int:
@@ -97,6 +101,7 @@ def make_record(
         amounts=dict(sorted(amounts.items())),
         promised=dict(sorted(promised.items())),
         addresses=dict(sorted(addresses.items())),
+        mode=terms.mode,
     )
 
 

@@ -51,7 +51,8 @@ def read_payout(text: str, run: RunId) -> Payout | None:
 
 
 def keep_payout(store: LogStore, run: RunId, text: str) -> Payout:
-    """Keep a node's statement, unless a later one is kept. Raises SH-CHAIN-03."""
+    """Keep a node's statement, unless a later one is kept. Raises SH-CHAIN-03 for what is none, and where another
+    address stays."""
     word = read_payout(text.strip(), run)
     if word is None:
         raise ShoalError(
@@ -65,6 +66,12 @@ def keep_payout(store: LogStore, run: RunId, text: str) -> Payout:
     )
     if known is None or word.number > known.number:
         store.keep(run, KEY + node_id(word.public), text.strip().encode())
+    elif known.address != word.address:
+        raise ShoalError(
+            "SH-CHAIN-03",
+            f"{node_id(word.public)[:12]} has stated {known.address}, by a statement that is not older",
+            f"to move, state it again on the node with --number {known.number + 1}",
+        )
     return word
 
 

@@ -6,6 +6,8 @@ In flows a name; out flows a frozen value. Invariant: nothing here is secret, an
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from shoal.base.errors import ShoalError
@@ -39,60 +41,22 @@ class Chain(msgspec.Struct, frozen=True, kw_only=True):
         return 8 if self.pays_limit else 25
 
 
+_MONAD = {"pays_limit": True, "priority_fee": 2 * GWEI, "reserve": 10 * COIN}
+_ROWS: tuple[tuple[str, int, str, float, int, dict[str, Any]], ...] = (
+    ("anvil", LOCAL_ID, "http://127.0.0.1:8545", 0.4, 2, {"priority_fee": GWEI}),
+    ("monad", 143, "https://rpc.monad.xyz", 0.3, 4, _MONAD),
+    ("monad-testnet", 10143, "https://testnet-rpc.monad.xyz", 0.3, 4, _MONAD),
+    ("base", 8453, "https://mainnet.base.org", 2.0, 10, {}),
+    ("base-sepolia", 84532, "https://sepolia.base.org", 2.0, 10, {}),
+    ("optimism", 10, "https://mainnet.optimism.io", 2.0, 10, {}),
+    ("arbitrum", 42161, "https://arb1.arbitrum.io/rpc", 0.25, 20, {}),
+)
+"""Name, id, RPC, seconds between blocks, confirmations, and what is special."""
 CHAINS = {
-    chain.name: chain
-    for chain in (
-        Chain(
-            name="anvil",
-            chain_id=LOCAL_ID,
-            urls=("http://127.0.0.1:8545",),
-            block_s=0.4,
-            confirmations=2,
-            priority_fee=GWEI,
-        ),
-        Chain(
-            name="monad",
-            chain_id=143,
-            urls=("https://rpc.monad.xyz",),
-            block_s=0.3,
-            confirmations=4,
-            pays_limit=True,
-            priority_fee=2 * GWEI,
-            reserve=10 * COIN,
-        ),
-        Chain(
-            name="monad-testnet",
-            chain_id=10143,
-            urls=("https://testnet-rpc.monad.xyz",),
-            block_s=0.3,
-            confirmations=4,
-            pays_limit=True,
-            priority_fee=2 * GWEI,
-            reserve=10 * COIN,
-        ),
-        Chain(name="base", chain_id=8453, urls=("https://mainnet.base.org",), block_s=2.0, confirmations=10),
-        Chain(
-            name="base-sepolia",
-            chain_id=84532,
-            urls=("https://sepolia.base.org",),
-            block_s=2.0,
-            confirmations=10,
-        ),
-        Chain(
-            name="optimism",
-            chain_id=10,
-            urls=("https://mainnet.optimism.io",),
-            block_s=2.0,
-            confirmations=10,
-        ),
-        Chain(
-            name="arbitrum",
-            chain_id=42161,
-            urls=("https://arb1.arbitrum.io/rpc",),
-            block_s=0.25,
-            confirmations=20,
-        ),
+    name: Chain(
+        name=name, chain_id=number, urls=(url,), block_s=block_s, confirmations=confirmations, **special
     )
+    for name, number, url, block_s, confirmations, special in _ROWS
 }
 
 

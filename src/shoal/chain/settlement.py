@@ -15,16 +15,15 @@ import msgspec
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
-from shoal.chain.config import ChainConfig, check_chain, check_contract, wrong_chain
+from shoal.chain.config import ChainConfig, check_chain, check_contract, domain_of, wrong_chain
 from shoal.chain.epochs import EpochRecord, boundaries, keep_record, kept_records, make_record
 from shoal.chain.job import RewardsView, Room
+from shoal.chain.modes import mode_called
 from shoal.chain.outbox import FAILED, FINAL, LOST, MINED, Outgoing, SqlOutbox
 from shoal.chain.payouts import kept_payouts
 from shoal.chain.sender import Call, Sender
+from shoal.chain.words import sign_voucher
 from shoal.credit.ledger import Bookkeeper, StoredPage
-
-AHEAD = 32
-"""Roots that may be under way at once; fewer than the contract's ring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +60,7 @@ class Settlement:
                 "SH-CHAIN-11", f"run {run[:12]} has no job on the chain", "run `shoal chain job`"
             )
         self._run, self._config, self._terms = run, config, config.jobs[run]
+        self._mode = mode_called(self._terms.mode)
         self._books, self._outbox, self._sender = books, outbox, sender
         self._reached = reached
         self._view = RewardsView(sender.rpc, config.rewards)
@@ -75,6 +75,8 @@ class Settlement:
         self._sender.push(now_s)
         check_contract(self._sender.rpc, self._config)
         fields = self._view.job(self._terms.job)
+        if fields["mode"] != self._mode.number:
+            raise wrong_chain(f"job {self._terms.job} does not pay by {self._mode.name}, as chain.json says")
         if fields["coordinator"].lower() != self._sender.account.address.lower():
             raise ShoalError(
                 "SH-CHAIN-09",
@@ -89,6 +91,10 @@ class Settlement:
         # What is under way is looked at before the contract is: it can only have more by then.
         self._sender.push(now_s)
         room = self._view.room(self._terms.job)
+        if self._mode.submit is None:
+            # Whoever has a voucher brings it to the chain.
+            waiting = room.refuses(self.records[-1].total) if self.records else None
+            return Progress(epochs=len(self.records), settled=len(self.records), waiting=waiting)
         self._check_standing(room.epoch)
         sent = self._sent()
         self._mend(room, sent)
@@ -105,17 +111,30 @@ class Settlement:
             record = make_record(self._run, self._terms, boundary, addresses, known)
             if not record.amounts:
                 break  # Nobody has stated an address yet; the first record will have it all.
+            record = self._with_vouchers(record)
             self._reached("settlement.before-record")
             keep_record(self._outbox, record)
             self.records.append(record)
             self._reached("settlement.record")
+
+    def _with_vouchers(self, record: EpochRecord) -> EpochRecord:
+        if self._mode.submit is not None:
+            return record
+        domain = domain_of(self._config.chain.chain_id, self._config.rewards)
+        account = self._sender.account
+        signed = {
+            address: "0x" + sign_voucher(account, domain, record.job, address, amount, record.epoch).hex()
+            for address, amount in record.amounts.items()
+        }
+        return msgspec.structs.replace(record, vouchers=signed)
 
     def _check_standing(self, settled: int) -> None:
         """The last root on the chain must be ours."""
         if settled > len(self.records):
             made = len(self.records)
             raise wrong_chain(f"job {self._terms.job} has {settled} epochs, and this run made {made}")
-        if settled and self._view.root(self._terms.job, settled) != self._root(settled):
+        by_root = self._mode.name == "roots"
+        if by_root and settled and self._view.root(self._terms.job, settled) != self._root(settled):
             raise wrong_chain(f"the root of epoch {settled} on the chain is not the one that this run made")
 
     def _root(self, epoch: int) -> bytes:
@@ -148,7 +167,7 @@ class Settlement:
 
     def _post(self, room: Room, sent: dict[int, Outgoing]) -> ShoalError | None:
         """Sign the roots that are due and were not signed, or whose transaction came to nothing."""
-        due = self.records[room.epoch : room.epoch + AHEAD]
+        due = self.records[room.epoch : room.epoch + self._mode.ahead]
         fresh = [r for r in due if r.epoch not in sent or sent[r.epoch].state in (FAILED, LOST)]
         whole = [record for record in fresh if room.refuses(record.total) is None]
         if fresh and not whole:
@@ -167,10 +186,9 @@ class Settlement:
         return item.gas * 100 // (100 + self._config.chain.gas_margin_percent) if item else 0
 
     def _call(self, record: EpochRecord, before: Outgoing | None, gas: int) -> Call:
+        assert self._mode.submit is not None
         interface = self._view.interface
-        data = interface["submitEpochRoot"].call(
-            record.job, record.epoch, self._root(record.epoch), record.total, bytes.fromhex(record.head)
-        )
+        data = self._mode.submit(record, self.records[record.epoch - 2] if record.epoch > 1 else None)
         attempt = int(before.key.split(".")[3]) + 1 if before else 0
         key = f"root.{record.job}.{record.epoch:08}.{attempt}"
         return Call(key=key, to=self._config.rewards, data=data, interface=interface, gas=gas)

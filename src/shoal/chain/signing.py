@@ -30,8 +30,7 @@ class Account:
                 "SH-CHAIN-02", "the secret is not a key of 32 bytes", "check where the key comes from"
             )
         self._key = PrivateKey(secret)
-        public = self._key.public_key.format(compressed=False)[1:]
-        self.address = to_checksum("0x" + keccak256(public)[-20:].hex())
+        self.address = _address_of(self._key.public_key.format(compressed=False)[1:])
 
     def sign_digest(self, digest: bytes) -> tuple[int, int, int]:
         """(parity, r, s) of a 32-byte digest."""
@@ -45,6 +44,26 @@ class Account:
 
     def __repr__(self) -> str:
         return f"Account({self.address})"
+
+
+def signer_of(digest: bytes, signature: bytes) -> str | None:
+    """Whose signature it is, as contracts take it, or None if it is none. Raises SH-CHAIN-01."""
+    try:
+        from coincurve import PublicKey
+    except ImportError:
+        raise missing_extra("coincurve") from None
+    if len(signature) != 65 or signature[64] not in (27, 28):
+        return None
+    recoverable = signature[:64] + bytes([signature[64] - 27])
+    try:
+        public = PublicKey.from_signature_and_message(recoverable, digest, hasher=None)
+    except Exception:  # The library raises plain ones, for numbers that are on no curve.
+        return None
+    return _address_of(public.format(compressed=False)[1:])
+
+
+def _address_of(public: bytes) -> str:
+    return to_checksum("0x" + keccak256(public)[-20:].hex())
 
 
 def to_checksum(address: str) -> str:

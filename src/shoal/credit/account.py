@@ -28,6 +28,8 @@ class Account:
     lines: tuple[Line, ...]
     remarks: tuple[Remark, ...]
     balances: dict[NodeId, int] = field(default_factory=dict)
+    funded_micro: int = 0
+    """What was added to the recipe's budget."""
 
     @property
     def total_micro(self) -> int:
@@ -59,6 +61,7 @@ def account_of(entries: Iterable[bytes], spec: CreditSpec) -> Account:
         lines=tuple(lines),
         remarks=tuple(remarks),
         balances=balances_of(lines),
+        funded_micro=view.funded_micro,
     )
 
 

@@ -81,12 +81,23 @@ class Crediting:
 
     def __init__(self, spec: CreditSpec) -> None:
         self.view = RunView()
+        self.spec = spec
         self.spent_micro = 0
-        self._spec = spec
         self._conduct = Conduct()
         self._audit_micro = 0
         """The auditors' shares of seals whose audit is not closed."""
         self._unaudited: Step | None = None
+
+    @property
+    def budget_micro(self) -> int | None:
+        """What the whole run may earn by now; None without a bound of its own."""
+        budget = self.spec.budget_micro
+        return None if budget is None else budget + self.view.funded_micro
+
+    @property
+    def owed_micro(self) -> int:
+        """What was earned, with what is kept for auditors."""
+        return self.spent_micro + self._audit_micro
 
     def take(self, link: Link) -> Credited:
         body, position = link.entry.body, link.entry.position
@@ -113,7 +124,7 @@ class Crediting:
         return self._within_budget(credited)
 
     def _within_budget(self, credited: Credited) -> Credited:
-        budget = self._spec.budget_micro
+        budget = self.budget_micro
         whole = MOST_TOTAL_MICRO if budget is None else budget
         lines = cut_to(credited.lines, whole - self.spent_micro)
         self.spent_micro += sum(line.micro for line in lines)
@@ -131,11 +142,11 @@ class Crediting:
             work = planned[update.claim.node][update.claim.plan]
             trained, price = self._trained(step, update, work)
             lines.append(trained)
-            for holder, part in split(price * self._spec.hubs_percent // 100, update.holders):
+            for holder, part in split(price * self.spec.hubs_percent // 100, update.holders):
                 held[holder] += 1
                 holding[holder] += part
-            coordinated += price * self._spec.coordinator_percent // 100
-            self._audit_micro += price * self._spec.auditors_percent // 100
+            coordinated += price * self.spec.coordinator_percent // 100
+            self._audit_micro += price * self.spec.auditors_percent // 100
         for holder in sorted(held):
             lines.append(_plain(step, holder, HOLD, held[holder], holding[holder]))
         lines.append(_plain(step, self._coordinator(), COORDINATE, len(step.updates), coordinated))
@@ -144,7 +155,7 @@ class Crediting:
 
     def _trained(self, step: Step, update: Update, work: Planned) -> tuple[Line, int]:
         """What the update earns its node, and its whole price, of which the others have their shares."""
-        spec, claim = self._spec, update.claim
+        spec, claim = self.spec, update.claim
         done = claimed_work(claim, work.assignment)
         units = done.samples if spec.unit == "samples" else done.tokens
         full = min(units * spec.price_micro, MOST_MICRO)

@@ -7,7 +7,7 @@ again after a crash, or by two processes at once, writes the same bytes; a store
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -25,6 +25,8 @@ from shoal.wire.signed import Signed, digest, open_signed, parse, sign
 
 PREFIX = "ledger."
 MAX_RECEIPT_BYTES = 1024
+PAGES_READ = 1000
+"""Stored pages that are compared at a time; a power of ten."""
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -76,8 +78,66 @@ def read_page(encoded: bytes, public: bytes) -> StoredPage | None:
     return StoredPage(page, digest(signed.payload), encoded) if signed and page else None
 
 
+class Ledger:
+    """Writes one run's pages, in order and from the first. Those that are stored already are compared, so that it is
+    safe to kill at any point, and to run twice."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        run: RunId,
+        identity: Identity,
+        reached: Callable[[str], None] = lambda point: None,
+    ) -> None:
+        self._store, self._run, self._identity, self._reached = store, run, identity, reached
+        self._stored: dict[str, bytes] = {}
+        """Pages that were stored before, some at a time."""
+        self._hash = ""
+        self._count = 0
+        self._total_micro = 0
+        self.latest: dict[NodeId, PayReceipt] = {}
+        """The last receipt of every node."""
+
+    def write(self, position: int, head: str, lines: tuple[Line, ...]) -> StoredPage:
+        """The next page, stored. Raises SH-CREDIT-01 where another is stored in its place."""
+        total = self._total_micro + sum(line.micro for line in lines)
+        page = LedgerPage(
+            run=self._run,
+            number=self._count,
+            previous=self._hash,
+            position=position,
+            head=head,
+            lines=lines,
+            total_micro=total,
+        )
+        signed = sign(self._identity, page)
+        stored = StoredPage(page, digest(signed.payload), _encode(signed))
+        self._keep(stored)
+        self._hash, self._count, self._total_micro = stored.hash, page.number + 1, total
+        for receipt in next_receipts(stored, self.latest):
+            self.latest[receipt.node] = receipt
+        return stored
+
+    def _keep(self, stored: StoredPage) -> None:
+        key, number = page_key(stored.page.number), stored.page.number
+        if number % PAGES_READ == 0:
+            self._stored = self._store.kept(self._run, key[: -len(str(PAGES_READ - 1))])
+        known = self._stored.pop(key, None)
+        if known is None:
+            self._reached("ledger.before-page")
+            self._store.keep(self._run, key, stored.encoded)
+            self._reached("ledger.page")
+        elif known != stored.encoded:
+            raise disagrees(self._run, f"page {number} of the stored ledger")
+
+    def receipt(self, node: NodeId) -> bytes | None:
+        """What a node is given to keep: its last receipt, signed; None before it earned anything."""
+        latest = self.latest.get(node)
+        return None if latest is None else _encode(sign(self._identity, latest))
+
+
 class Bookkeeper:
-    """Keeps one run's ledger up with its log. Safe to kill at any point, and to run twice."""
+    """Keeps one run's ledger up with its log, in a process beside the coordinator's."""
 
     def __init__(
         self,
@@ -87,14 +147,9 @@ class Bookkeeper:
         identity: Identity,
         reached: Callable[[str], None] = lambda point: None,
     ) -> None:
-        self._store, self._run, self._identity, self._reached = store, run, identity, reached
+        self._store, self._run = store, run
         self._crediting = Crediting(spec)
-        self._stored = [encoded for _, encoded in sorted(store.kept(run, PREFIX).items())]
-        self._hash = ""
-        self._count = 0
-        self._total_micro = 0
-        self.cumulative: dict[NodeId, int] = {}
-        """What every node has earned up to the last page."""
+        self._ledger = Ledger(store, run, identity, reached)
 
     @property
     def length(self) -> int:
@@ -115,34 +170,8 @@ class Bookkeeper:
             link = read_link(encoded)
             lines = self._crediting.take(link).lines
             if lines:
-                made.append(self._write(link.entry.position, link.hash, lines))
+                made.append(self._ledger.write(link.entry.position, link.hash, lines))
         return made
-
-    def _write(self, position: int, head: str, lines: tuple[Line, ...]) -> StoredPage:
-        total = self._total_micro + sum(line.micro for line in lines)
-        page = LedgerPage(
-            run=self._run,
-            number=self._count,
-            previous=self._hash,
-            position=position,
-            head=head,
-            lines=lines,
-            total_micro=total,
-        )
-        signed = sign(self._identity, page)
-        stored = StoredPage(page, digest(signed.payload), _encode(signed))
-        if page.number < len(self._stored):
-            if self._stored[page.number] != stored.encoded:
-                raise disagrees(self._run, f"page {page.number} of the stored ledger")
-        else:
-            self._reached("ledger.before-page")
-            self._store.keep(self._run, page_key(page.number), stored.encoded)
-            self._stored.append(stored.encoded)
-            self._reached("ledger.page")
-        self._hash, self._count, self._total_micro = stored.hash, page.number + 1, total
-        for node, micro in balances_of(lines).items():
-            self.cumulative[node] = self.cumulative.get(node, 0) + micro
-        return stored
 
 
 def check_ledger(pages: Iterable[bytes], run: RunId, public: bytes, lines: Iterable[Line]) -> int:
@@ -184,25 +213,35 @@ def disagrees(run: RunId, what: str) -> ShoalError:
 # --- receipts --------------------------------------------------------------------------------------------
 
 
+def next_receipts(stored: StoredPage, latest: Mapping[NodeId, PayReceipt]) -> list[PayReceipt]:
+    """For each node on a page, what it earned there, and in all with its receipt before."""
+    page = stored.page
+    rounds: dict[NodeId, int] = {}
+    for line in page.lines:
+        rounds[line.node] = max(line.round, rounds.get(line.node, 0))
+    return [
+        PayReceipt(
+            run=page.run,
+            node=node,
+            round=rounds[node],
+            position=page.position,
+            head=page.head,
+            page=page.number,
+            ledger=stored.hash,
+            micro=micro,
+            cumulative_micro=micro + (latest[node].cumulative_micro if node in latest else 0),
+        )
+        for node, micro in balances_of(page.lines).items()
+    ]
+
+
 def receipts_of(pages: Iterable[StoredPage], identity: Identity) -> list[tuple[PayReceipt, bytes]]:
     """For every page, what each node on it earned there and has earned in all, signed."""
-    cumulative: dict[NodeId, int] = {}
+    latest: dict[NodeId, PayReceipt] = {}
     made = []
     for stored in pages:
-        page = stored.page
-        for node, micro in balances_of(page.lines).items():
-            cumulative[node] = cumulative.get(node, 0) + micro
-            receipt = PayReceipt(
-                run=page.run,
-                node=node,
-                round=max(line.round for line in page.lines if line.node == node),
-                position=page.position,
-                head=page.head,
-                page=page.number,
-                ledger=stored.hash,
-                micro=micro,
-                cumulative_micro=cumulative[node],
-            )
+        for receipt in next_receipts(stored, latest):
+            latest[receipt.node] = receipt
             made.append((receipt, _encode(sign(identity, receipt))))
     return made
 

@@ -6,10 +6,12 @@ recomputes a run's credit gets it to the last millionth.
 
 from __future__ import annotations
 
+import re
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+_AMOUNT = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?")
 MICRO = 1_000_000
 """A credit has a million of these."""
 MOST_MICRO = 10**15
@@ -34,7 +36,8 @@ class CreditSpec(BaseModel):
     most_micro: int | None = Field(default=None, ge=1, le=MOST_MICRO)
     """No update earns more than this, whatever it did."""
     budget_micro: int | None = Field(default=None, ge=0, le=MOST_MICRO)
-    """What the whole run may earn; the entry that would go beyond it shares out what is left."""
+    """What the whole run may earn, unless it is raised (`shoal run fund`). A coordinator gives out no work that the
+    rest cannot pay, and the run pauses; an entry that goes beyond it all the same shares out what is left."""
     hubs_percent: int = Field(default=5, ge=0, le=100)
     """Of each update's price, for those whose receipts say that they hold it and serve it."""
     auditors_percent: int = Field(default=5, ge=0, le=100)
@@ -51,6 +54,14 @@ class CreditSpec(BaseModel):
     @property
     def others_percent(self) -> int:
         return self.hubs_percent + self.auditors_percent + self.coordinator_percent
+
+
+def read_credits(text: str) -> int:
+    """ "1.5" -> 1500000. Raises ValueError for what is no amount, or has more than six decimals."""
+    found = _AMOUNT.fullmatch(text.replace(",", "").strip())
+    if found is None:
+        raise ValueError(f"{text!r} is not an amount of credits; write it like 12 or 0.001, to six decimals")
+    return int(found[1]) * MICRO + int((found[2] or "").ljust(6, "0"))
 
 
 def show_credits(micro: int) -> str:

@@ -27,7 +27,7 @@ _REMARKS = {
 }
 
 
-def policy(spec: CreditSpec) -> str:
+def policy(spec: CreditSpec, funded_micro: int = 0) -> str:
     """What the recipe pays for, in a sentence."""
     shares = [
         (100 - spec.others_percent, "whoever trained it"),
@@ -43,7 +43,7 @@ def policy(spec: CreditSpec) -> str:
     if spec.most_micro is not None:
         parts.append(f"at most {show_credits(spec.most_micro)} for an update")
     if spec.budget_micro is not None:
-        parts.append(f"at most {show_credits(spec.budget_micro)} for the whole run")
+        parts.append(f"at most {show_credits(spec.budget_micro + funded_micro)} for the whole run")
     return "; ".join(parts)
 
 
@@ -51,7 +51,7 @@ def explain(account: Account, node: NodeId) -> Iterator[str]:
     """Everything that made up a node's balance."""
     lines = account.of(node)
     yield f"{_name(account, node)} earned {show_credits(sum(line.micro for line in lines))} credits."
-    yield f"The run pays {policy(account.spec)}."
+    yield f"The run pays {policy(account.spec, account.funded_micro)}."
     for role, words in _ROLES.items():
         own = [line for line in lines if line.role == role]
         if own:

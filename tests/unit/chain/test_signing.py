@@ -54,6 +54,9 @@ NEEDED_OF_REWARDS = (
     "disputeEpoch",
     "resolveDispute",
     "closeJob",
+    "prepareRing",
+    "resolveByQuorum",
+    "proveDecrease",
 )
 NEEDED_OF_REGISTRY = (
     "registerNode",
@@ -177,33 +180,8 @@ def test_every_leaf_has_a_proof(amounts: dict[int, int]) -> None:
 
 def test_the_shipped_contracts_have_what_clients_call() -> None:
     rewards, registry = shipped("TrainingRewards"), shipped("NodeRegistry")
-    for name in [
-        "createJob",
-        "submitContribution",
-        "submitContributions",
-        "submitEpochRoot",
-        "claim",
-        "claimMany",
-        "redeemVoucher",
-        "calculateRewards",
-        "distributePayments",
-        "getNodeMetrics",
-        "getJob",
-        "disputeEpoch",
-        "resolveDispute",
-        "closeJob",
-    ]:
-        assert name in rewards.functions
-    for name in [
-        "registerNode",
-        "requestUnstake",
-        "withdrawStake",
-        "proposeSlash",
-        "disputeSlash",
-        "resolveSlash",
-        "executeSlash",
-    ]:
-        assert name in registry.functions
+    assert set(NEEDED_OF_REWARDS) <= rewards.functions.keys()
+    assert set(NEEDED_OF_REGISTRY) <= registry.functions.keys()
     # The deployed code must fit a block's limit for contracts.
     assert len(rewards.bytecode) < 24_576 and len(registry.bytecode) < 24_576
     assert rewards.refusal(b"") == "no reason given" and rewards.refusal(b"\1\2\3\4").startswith("0x")

@@ -41,6 +41,7 @@ class Count:
     def __init__(self) -> None:
         self.pay: Counter[str] = Counter()
         self.spent = 0
+        self.added = 0
         self.seals: list[tuple[int, int]] = []  # standing: (position, round)
         self.saved = {0}
         self.work: dict[str, dict[int, Any]] = defaultdict(dict)
@@ -85,6 +86,8 @@ class Count:
                 due = self.close_audit()
                 self.seals = [one for one in self.seals if one[0] <= body["to"]]
                 self.work.clear()
+            case "funded":
+                self.added += body["add_micro"]
             case "stopped":
                 self.over = True
                 self.work.clear()
@@ -94,7 +97,7 @@ class Count:
     def settle(self, due: list[tuple[str, int]]) -> None:
         whole = sum(amount for _, amount in due)
         budget = self.rules.get("budget_micro")
-        left = (ALL if budget is None else budget) - self.spent
+        left = (ALL if budget is None else budget + self.added) - self.spent
         for node, amount in due:
             paid = amount if whole <= left else amount * left // whole
             self.pay[node] += paid

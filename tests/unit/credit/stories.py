@@ -9,7 +9,18 @@ import msgspec
 from runlog.small_log import COORDINATOR, NODES, Clerk, make_claim, make_receipt, small_recipe
 
 from shoal.credit.spec import CreditSpec
-from shoal.runlog.entries import Accepted, Assignment, DataRange, Left, Plan, Rejected, Rewind, Seal, Stopped
+from shoal.runlog.entries import (
+    Accepted,
+    Assignment,
+    DataRange,
+    Funded,
+    Left,
+    Plan,
+    Rejected,
+    Rewind,
+    Seal,
+    Stopped,
+)
 from shoal.strategy.recipe import recipe_from
 from shoal.wire.identity import Identity
 from shoal.wire.signed import sign
@@ -46,6 +57,8 @@ class Teller:
             self._plan()
             if self.random.random() < 0.3:
                 self._plan()
+            if self.random.random() < 0.2:
+                self.clerk.append(Funded(add_micro=self.random.randint(1, 2_000)))
             self._seal()
             self._attest()
             if self.random.random() < 0.1:

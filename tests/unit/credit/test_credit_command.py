@@ -144,3 +144,17 @@ def test_a_kill_while_posting_loses_and_doubles_nothing(home: Path, point: str) 
     with closing(SqlLogStore(f"sqlite:///{home}/coordinator/store.sqlite")) as store:
         pages = [page for _, page in sorted(store.kept(RUN, PREFIX).items())]
     assert check_ledger(pages, RUN, COORDINATOR.public, ACCOUNT.lines) == said(home, "post")["pages"]
+
+
+def test_a_node_checks_the_last_receipt_that_it_kept_itself(home: Path) -> None:
+    assert code(run(home, "check", "--node")) == "SH-CREDIT-01"  # it has none yet
+    out = home / "receipts"
+    said(home, "receipts", "--out", str(out))
+    kept = home / "node" / "runs" / RUN / "receipts"
+    kept.mkdir()
+    for path in (out / NODES[0].node).iterdir():
+        (kept / path.name).write_bytes(path.read_bytes())
+    (kept / "99999999.receipt.tmp").write_bytes(b"cut short")
+    held = said(home, "check", "--node")
+    assert held["node"] == NODES[0].node
+    assert held["cumulative_micro"] == ACCOUNT.balances[NODES[0].node]

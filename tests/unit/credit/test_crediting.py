@@ -21,8 +21,8 @@ from shoal.credit.crediting import Crediting
 from shoal.credit.lines import AUDIT, COORDINATE, HOLD, MISSED, REFUSED, TRAIN, UNDONE
 from shoal.credit.spec import CreditSpec, show_credits
 from shoal.credit.words import explain
-from shoal.runlog.chain import read_link
-from shoal.runlog.entries import Left, Rejected, Rewind, Stopped
+from shoal.runlog.chain import BadEntry, read_link
+from shoal.runlog.entries import Funded, Left, Rejected, Rewind, Stopped
 from shoal.runlog.files import FileLogStore
 from shoal.strategy.recipe import recipe_in_log
 from shoal.worlds.real.disk import FileDisk
@@ -128,6 +128,40 @@ def test_a_cap_is_exact() -> None:
     clerk.plan(A)
     clerk.seal(A)
     assert both(clerk).balances == {A.node: 333}
+
+
+def test_a_budget_that_is_raised_pays_what_comes_after_and_nothing_again() -> None:
+    clerk = paying(**PLAIN, budget_micro=600)
+    clerk.join(A)
+    for _ in range(2):
+        clerk.plan(A)
+        clerk.seal(A)
+    clerk.append(Funded(add_micro=500, reason="more"))
+    assert both(clerk).balances == {A.node: 600}
+    clerk.plan(A)
+    clerk.seal(A)
+    found = both(clerk)
+    assert found.balances == {A.node: 1100}
+    assert found.funded_micro == 500
+    assert "0.001100 for the whole run" in " ".join(explain(found, A.node))
+
+
+def test_what_auditors_have_coming_is_owed_before_it_is_paid() -> None:
+    clerk = paying(price_micro=100, hubs_percent=0, auditors_percent=20)
+    clerk.join(A)
+    clerk.plan(A)
+    clerk.seal(A)
+    crediting = Crediting(CreditSpec(price_micro=100, hubs_percent=0, auditors_percent=20))
+    for encoded in clerk.entries:
+        crediting.take(read_link(encoded))
+    assert (crediting.spent_micro, crediting.owed_micro) == (480, 600)
+
+
+@pytest.mark.parametrize("amount", [0, -1, 10**15 + 1])
+def test_no_log_takes_funds_that_are_none_or_beyond_all_bounds(amount: int) -> None:
+    clerk = paying(**PLAIN, budget_micro=600)
+    with pytest.raises(BadEntry):
+        clerk.append(Funded(add_micro=amount))
 
 
 def test_a_budget_is_shared_out_and_then_spent() -> None:
@@ -239,7 +273,7 @@ SPECS = st.builds(
 def test_an_independent_program_agrees_to_the_unit(seed: int, credit: CreditSpec, rounds: int) -> None:
     found = both(Teller(seed, credit).tell(rounds))
     if credit.budget_micro is not None:
-        assert found.total_micro <= credit.budget_micro
+        assert found.total_micro <= credit.budget_micro + found.funded_micro
     assert all(line.micro >= 0 for line in found.lines)
 
 
