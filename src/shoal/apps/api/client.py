@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import base64
 import os
+import ssl
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from shoal.apps.api.tls import CERT_VARIABLE
 from shoal.apps.home import Home, read_secret
 from shoal.base.errors import CODES, ShoalError
 
@@ -27,11 +29,15 @@ MAX_LOG_BYTES = 1 << 30
 class ApiClient:
     """Use it as `with ApiClient(...) as api:`."""
 
-    def __init__(self, server: str, token: str) -> None:
+    def __init__(self, server: str, token: str, trust: Path | None = None) -> None:
+        """`trust` is the certificate of a coordinator whose own it is."""
         self.server = server.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        verify = ssl.create_default_context(cafile=str(trust)) if trust is not None else True
         # No proxies from the environment: coordinators are near, and proxies would see the token.
-        self._http = httpx.Client(base_url=self.server, headers=headers, timeout=ANSWER_S, trust_env=False)
+        self._http = httpx.Client(
+            base_url=self.server, headers=headers, timeout=ANSWER_S, trust_env=False, verify=verify
+        )
 
     def __enter__(self) -> ApiClient:
         return self
@@ -57,9 +63,49 @@ class ApiClient:
         wish = {"to": to, "reason": reason}
         return self._object("POST", f"/api/v1/runs/{_part(run)}/rewind", json=wish)
 
-    def ticket(self, run: str, expires_s: float | None) -> dict[str, Any]:
-        wish = {} if expires_s is None else {"expires_s": expires_s}
+    def fund(self, run: str, add_micro: int, reason: str) -> dict[str, Any]:
+        wish = {"add_micro": add_micro, "reason": reason}
+        return self._object("POST", f"/api/v1/runs/{_part(run)}/fund", json=wish)
+
+    def ban(self, run: str, node: str, seconds: float, reason: str) -> dict[str, Any]:
+        """Keep a node out for so long; 0 lets it in again."""
+        wish = {"node": node, "seconds": seconds, "reason": reason}
+        return self._object("POST", f"/api/v1/runs/{_part(run)}/bans", json=wish)
+
+    def ticket(
+        self, run: str, expires_s: float | None, uses: int | None = None, nodes: tuple[str, ...] = ()
+    ) -> dict[str, Any]:
+        given = {"expires_s": expires_s, "uses": uses, "nodes": nodes or None}
+        wish = {name: value for name, value in given.items() if value is not None}
         return self._object("POST", f"/api/v1/runs/{_part(run)}/tickets", json=wish)
+
+    def pause(self, run: str, reason: str) -> dict[str, Any]:
+        return self._object("POST", f"/api/v1/runs/{_part(run)}/pause", json={"reason": reason})
+
+    def resume(self, run: str) -> dict[str, Any]:
+        return self._object("POST", f"/api/v1/runs/{_part(run)}/resume")
+
+    def change(self, run: str, changes: dict[str, Any]) -> dict[str, Any]:
+        return self._object("POST", f"/api/v1/runs/{_part(run)}/parameters", json={"changes": changes})
+
+    def rounds(self, run: str, start: int = 0, limit: int = 2000) -> dict[str, Any]:
+        where = {"start": start, "limit": limit}
+        return self._object("GET", f"/api/v1/runs/{_part(run)}/rounds", params=where)
+
+    def events(self, run: str, **filters: Any) -> dict[str, Any]:
+        return self._object("GET", f"/api/v1/runs/{_part(run)}/events", params=filters)
+
+    def checkpoints(self, run: str) -> dict[str, Any]:
+        return self._object("GET", f"/api/v1/runs/{_part(run)}/checkpoints")
+
+    def credit(self, run: str) -> dict[str, Any]:
+        return self._object("GET", f"/api/v1/runs/{_part(run)}/credit")
+
+    def upload(self, name: str, content: bytes) -> dict[str, Any]:
+        """Send a dataset; its `data` is the recipe's section for it."""
+        return self._object(
+            "POST", "/api/v1/datasets", params={"name": name}, content=content, timeout=FOUNDING_S
+        )
 
     def log(self, run: str) -> list[bytes]:
         """The whole log, as signed."""
@@ -109,9 +155,20 @@ def open_client(server: str | None, token: str | None, token_file: Path | None, 
         said = read_secret(token_file)
         if said is None:
             raise ShoalError("SH-KEY-01", f"{token_file} is missing or empty", "check --token-file")
-        return ApiClient(address, said)
+        return ApiClient(address, said, _trusted(address, home))
     said = token or os.environ.get(TOKEN_VARIABLE) or read_secret(home.admin_token)
-    return ApiClient(address, said or "")
+    return ApiClient(address, said or "", _trusted(address, home))
+
+
+def _trusted(address: str, home: Home) -> Path | None:
+    """The certificate to believe in, where it is not one that everybody does. Raises SH-KEY-01."""
+    if not address.startswith("https:"):
+        return None
+    named = os.environ.get(CERT_VARIABLE)
+    if named is not None and not Path(named).is_file():
+        raise ShoalError("SH-KEY-01", f"{named} cannot be read", f"check {CERT_VARIABLE}")
+    own = home.coordinator / "api-cert.pem"
+    return Path(named) if named else own if own.is_file() else None
 
 
 def _local_address(home: Home) -> str | None:

@@ -12,16 +12,22 @@ import math
 from collections.abc import Callable
 
 from shoal.apps.api.diary import Diaries
-from shoal.apps.api.models import RunStatus, RunSummary
-from shoal.apps.api.status import status, summary
+from shoal.apps.api.models import NodeStatus, RunStatus, RunSummary
+from shoal.apps.api.sentences import Sentence
+from shoal.apps.api.status import Standings, node_status, status, summary
 from shoal.apps.home import Home, read_secret, write_secret
+from shoal.apps.members import find_member
 from shoal.base.errors import ShoalError
-from shoal.base.ids import RunId
+from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.admission import JoinToken, token_hash
-from shoal.coordinator.events import Event, RewindAsked, StopAsked
+from shoal.coordinator.changing import Change, changeable
+from shoal.coordinator.events import BanAsked, Event, FundAsked, RewindAsked, StopAsked
 from shoal.coordinator.founding import Founded, add_token, as_logged, found_run
 from shoal.coordinator.service import CoordinatorService, Run
-from shoal.strategy.recipe import Recipe
+from shoal.runlog.entries import Ban
+from shoal.runlog.rules import MOST_FUNDS_MICRO
+from shoal.runlog.view import RunView
+from shoal.strategy.recipe import Recipe, recipe_in_log
 from shoal.wire.ticket import Ticket, show_ticket
 
 EFFECT_S, LOOK_S = 15.0, 0.02
@@ -58,11 +64,20 @@ class Desk:
 
     def summaries(self) -> list[RunSummary]:
         now = self.service.host.clock.now()
-        return [summary(served.machine, now) for _, served in sorted(self.service.runs.items())]
+        return [
+            summary(served.machine, now, served.paused) for _, served in sorted(self.service.runs.items())
+        ]
+
+    def node(self, run: RunId, node: NodeId) -> NodeStatus:
+        """One member as it stands now."""
+        machine = self.service.runs[run].machine
+        now = self.service.host.clock.now()
+        return node_status(Standings.at(machine, self.diaries.of(run), now), machine.view.members[node])
 
     def status(self, run: RunId, rounds: int) -> RunStatus:
         now = self.service.host.clock.now()
-        return status(self.service.runs[run].machine, self.diaries.of(run), now, rounds)
+        served = self.service.runs[run]
+        return status(served.machine, self.diaries.of(run), now, rounds, served.paused)
 
     # --- asking ------------------------------------------------------------------------------------------
 
@@ -102,6 +117,35 @@ class Desk:
         view = self.service.runs[run].machine.view
         await self._post(run, StopAsked(reason), lambda: view.stopped is not None)
 
+    async def pause(self, run: RunId, reason: str | None) -> None:
+        """Give out no new work, or go on (None). Raises SH-RUN-01 once the run is over."""
+        view = self.service.runs[run].machine.view
+        if view.stopped is not None:
+            raise _not_now(f"the run has ended: {view.stopped}", "submit a new run")
+        await self.service.pause(run, reason)
+        self._note("run_paused" if reason else "run_resumed", run, reason or "")
+
+    async def change(self, run: RunId, changes: dict[str, Change]) -> None:
+        """Change what may be changed while a run is on. Raises SH-RUN-01 or SH-RECIPE-02."""
+        served = self.service.runs[run]
+        if served.machine.view.stopped is not None:
+            raise _not_now(f"the run has ended: {served.machine.view.stopped}", "submit a new run")
+        genesis = served.machine.view.genesis
+        assert genesis is not None
+        first = changeable(recipe_in_log(genesis.recipe))
+        standing = {p: v for p, v in changeable(served.machine.recipe).items() if first[p] != v}
+        before = served.machine
+        await self.service.change(run, {**standing, **changes})
+        await self._until(lambda: served.machine is not before)
+        said = ", ".join(f"{path} = {value}" for path, value in sorted(changes.items()))
+        self._note("run_changed", run, said)
+
+    def _note(self, kind: str, run: RunId, reason: str) -> None:
+        words = {"run_paused": "The run is paused.", "run_resumed": "The run goes on."}
+        told = Sentence(kind=kind, text=words.get(kind, "The run's parameters changed."), reason=reason)
+        self.diaries.of(run).chronicle.note(told, self.service.host.clock.wall_ms())
+        self.service.changed.set()
+
     async def rewind(self, run: RunId, to: int, reason: str) -> None:
         """Go back to an earlier state. Raises SH-RUN-01 where that cannot be."""
         view = self.service.runs[run].machine.view
@@ -118,9 +162,36 @@ class Desk:
             )
         await self._post(run, RewindAsked(to, reason), lambda: view.at == to)
 
-    async def ticket(self, run: RunId, expires_s: float | None) -> tuple[str, JoinToken]:
-        """Another ticket, beside those already given out."""
-        secret, token = await self._mint(run, expires_s)
+    async def fund(self, run: RunId, add_micro: int, reason: str) -> None:
+        """Let the run earn so much more than its budget says. Raises SH-RUN-01 where that cannot be."""
+        machine = self.service.runs[run].machine
+        view = machine.view
+        if view.stopped is not None:
+            raise _not_now(f"the run has ended: {view.stopped}", "submit a new run")
+        if machine.crediting.budget_micro is None:
+            raise _not_now(
+                "the run has no budget to raise", "it is paid without end; see credit.budget_micro"
+            )
+        if view.funded_micro + add_micro > MOST_FUNDS_MICRO:
+            raise _not_now(f"no run is funded with more than {MOST_FUNDS_MICRO} in all", "add less")
+        wanted = view.funded_micro + add_micro
+        await self._post(run, FundAsked(add_micro, reason), lambda: view.funded_micro >= wanted)
+
+    async def ban(self, run: RunId, who: str, seconds: float, reason: str) -> Ban:
+        """Keep a node out for so long; 0 lets it in again. Raises SH-RUN-01 or SH-CREDIT-02."""
+        view = self.service.runs[run].machine.view
+        if view.stopped is not None:
+            raise _not_now(f"the run has ended: {view.stopped}", "nobody takes part in it any more")
+        node, wall_ms = find_member(view, who), self.service.host.clock.wall_ms()
+        until_ms = wall_ms + int(seconds * 1000) if seconds else 0
+        await self._post(run, BanAsked(node, until_ms, reason), lambda: _said(view, node) == until_ms)
+        return view.bans[node][1]
+
+    async def ticket(
+        self, run: RunId, expires_s: float | None, uses: int | None = None, nodes: tuple[str, ...] = ()
+    ) -> tuple[str, JoinToken]:
+        """Another ticket, beside those already given out; perhaps for few nodes only."""
+        secret, token = await self._mint(run, expires_s, uses, tuple(map(NodeId, nodes)))
         return self._show(run, secret), token
 
     async def standing_ticket(self, run: RunId) -> str:
@@ -133,12 +204,22 @@ class Desk:
             secret = fresh
         return self._show(run, secret)
 
-    async def _mint(self, run: RunId, expires_s: float | None) -> tuple[str, JoinToken]:
+    async def _mint(
+        self, run: RunId, expires_s: float | None, uses: int | None = None, nodes: tuple[NodeId, ...] = ()
+    ) -> tuple[str, JoinToken]:
         host, store = self.service.host, self.service.store
 
         def mint() -> tuple[str, JoinToken]:
             wall_ms = host.clock.wall_ms()
-            return add_token(store, run, wall_ms=wall_ms, random=host.random, expires_s=expires_s)
+            return add_token(
+                store,
+                run,
+                wall_ms=wall_ms,
+                random=host.random,
+                expires_s=expires_s,
+                uses=uses,
+                nodes=nodes,
+            )
 
         secret, token = await host.work(mint)
         served = self.service.runs[run]
@@ -154,7 +235,15 @@ class Desk:
 
     def _show(self, run: RunId, secret: str) -> str:
         service = self.service
-        return show_ticket(Ticket(service.identity.node, (service.address,), run, secret))
+        return show_ticket(Ticket(service.identity.node, service.addresses, run, secret))
+
+    async def _until(self, done: Callable[[], bool]) -> None:
+        clock = self.service.host.clock
+        deadline = clock.now() + EFFECT_S
+        while not done():
+            if clock.now() > deadline:
+                raise _not_now("the coordinator has not taken the request yet", "look again: shoal run show")
+            await clock.sleep(LOOK_S)
 
     async def _post(self, run: RunId, event: Event, done: Callable[[], bool]) -> None:
         """Hand an event over; back once its effect is in the log, for good."""
@@ -168,6 +257,12 @@ class Desk:
             if clock.now() > deadline:
                 raise _not_now("the coordinator has not taken the request yet", "look again: shoal run show")
             await clock.sleep(LOOK_S)
+
+
+def _said(view: RunView, node: NodeId) -> int | None:
+    """Until when the log's last word on this node bans it."""
+    position, ban = view.bans.get(node, (-1, None))
+    return ban.until_ms if ban is not None and position >= 0 else None
 
 
 def _not_now(cause: str, next_step: str) -> ShoalError:

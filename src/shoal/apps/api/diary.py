@@ -6,10 +6,15 @@ run's view forgets. Invariant: an event is told once, and only after its entry i
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from shoal.apps.api.chronicle import Chronicle
+from shoal.apps.api.sentences import seat_sentence
 from shoal.apps.printable import printable
 from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.seats import Seats
@@ -18,6 +23,7 @@ from shoal.runlog.chain import BadEntry, Link, read_link
 from shoal.runlog.entries import (
     Attestations,
     Body,
+    Funded,
     Genesis,
     Graft,
     Joined,
@@ -34,6 +40,9 @@ log = logging.getLogger("shoal.coordinator")
 Fields = dict[str, str | int | float]
 PAGE_ENTRIES = 256
 REJECTIONS_KEPT = 100
+PACE_S, LONGEST_S, SHARE = 0.03, 1.0, 0.2
+"""Between two looks at what changed there is at least and at most such a pause, and looking takes about this share of
+the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +61,12 @@ class Diary:
     connected: frozenset[NodeId] = frozenset()
     names: dict[NodeId, str] = field(default_factory=dict)
     """Of every node that was connected since the coordinator started."""
+    chronicle: Chronicle = field(default_factory=Chronicle)
 
     def take(self, link: Link) -> tuple[str, Fields] | None:
         """Remember what is worth it in the next entry; the event to tell."""
         self.position = link.entry.position + 1
+        self.chronicle.take(link)
         body = link.entry.body
         if isinstance(body, Seal):
             self.rejections.extend(SeenRejection(body.round, item) for item in body.rejected)
@@ -66,7 +77,7 @@ class Diary:
         told = describe(body)
         return None if told is None else (told[0], {**told[1], "position": link.entry.position})
 
-    def seats_moved(self, seats: Seats, over: bool) -> list[tuple[str, Fields]]:
+    def seats_moved(self, seats: Seats, over: bool, wall_ms: int) -> list[tuple[str, Fields]]:
         """Connections that came and went since the last call."""
         now = {seat.node for seat in seats.by_node.values() if seat.connected}
         came, went = sorted(now - self.connected), sorted(self.connected - now)
@@ -78,6 +89,8 @@ class Diary:
                 told.append(("node_lost", node))
             elif over:  # Before the end, the log's own entry tells that a node left.
                 told.append(("node_left", node))
+        for event, node in told:
+            self.chronicle.note(seat_sentence(event, node, self.names), wall_ms)
         return [(event, _who(node, self.names.get(node, ""))) for event, node in told]
 
 
@@ -113,6 +126,8 @@ def describe(body: Body) -> tuple[str, Fields] | None:
             return "run_rewound", {"to": body.to, "reason": body.reason}
         case Stopped():
             return "run_stopped", {"reason": body.reason}
+        case Funded():
+            return "run_funded", {"add_micro": body.add_micro, "reason": body.reason}
         case _:
             return None
 
@@ -127,16 +142,26 @@ class Diaries:
     def __init__(self, service: CoordinatorService) -> None:
         self._service = service
         self.by_run: dict[RunId, Diary] = {}
+        self.caught_up = asyncio.Event()
+        """Set once what was in the logs at the start is read."""
+        self.after: list[Callable[[], Awaitable[None]]] = []
+        """What else is done after every look, for those who show it."""
 
     async def keep(self) -> None:
         """Follow all runs until cancelled. What is in the logs already is read, but not told."""
         for run in list(self._service.runs):
             await self._read_on(run, tell=False)
+        self.caught_up.set()
         while True:
             await self._service.changed.wait()
             self._service.changed.clear()
+            began = time.thread_time()
             for run, served in list(self._service.runs.items()):
                 await self._follow(run, served)
+            for show in self.after:
+                await show()
+            # Hundreds of heartbeats a second are one look, so that looking never crowds out answering.
+            await asyncio.sleep(min(LONGEST_S, max(PACE_S, (time.thread_time() - began) / SHARE)))
 
     def of(self, run: RunId) -> Diary:
         return self.by_run.setdefault(run, Diary())
@@ -145,7 +170,8 @@ class Diaries:
         if self.of(run).position < served.machine.view.length:
             await self._read_on(run, tell=True)
         over = served.machine.view.stopped is not None
-        for event, fields in self.of(run).seats_moved(served.machine.seats, over):
+        wall_ms = self._service.host.clock.wall_ms()
+        for event, fields in self.of(run).seats_moved(served.machine.seats, over, wall_ms):
             _tell(run, event, fields)
 
     async def _read_on(self, run: RunId, *, tell: bool) -> None:

@@ -32,7 +32,25 @@ _NODE_GAUGES: dict[str, tuple[str, Callable[[NodeStatus], float | None]]] = {
     "shoal_node_loss": ("A node's last local loss.", lambda node: node.loss),
     "shoal_node_up_bytes": ("Bytes a node has sent since it started.", lambda node: node.up_bytes),
     "shoal_node_down_bytes": ("Bytes a node has received since it started.", lambda node: node.down_bytes),
+    "shoal_node_step_seconds": ("One inner step, as expected.", lambda node: _of(node, "step_s")),
+    "shoal_node_rtt_seconds": ("To the coordinator and back, as expected.", lambda node: _of(node, "rtt_s")),
+    "shoal_node_jitter_seconds": ("Change between round trips.", lambda node: _of(node, "jitter_s")),
+    "shoal_node_loss_ratio": ("Sent again, of what was sent.", lambda node: _of(node, "loss")),
+    "shoal_node_failed_ratio": ("Requests to peers that failed.", lambda node: _of(node, "failed")),
+    "shoal_node_up_bytes_per_second": ("Upward, as expected.", lambda node: _of(node, "up_bytes_s")),
+    "shoal_node_down_bytes_per_second": ("Downward, as expected.", lambda node: _of(node, "down_bytes_s")),
+    "shoal_node_memory_bytes": ("Free for training.", lambda node: _of(node, "memory_bytes")),
+    "shoal_node_uptime_ratio": ("Time here since it first came.", lambda node: _of(node, "uptime")),
+    "shoal_node_delivered_ratio": ("Work that came in time.", lambda node: _of(node, "delivered")),
+    "shoal_node_quality_ratio": ("What its updates were worth.", lambda node: _of(node, "quality")),
+    "shoal_node_health": ("The planner's score, 0 to 1.", lambda node: _of(node, "health")),
 }
+
+
+def _of(node: NodeStatus, field: str) -> float | None:
+    """What was measured of a node."""
+    value: float | None = getattr(node.measured, field, None)
+    return value
 
 
 class _Runs(Collector):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-RunState = Literal["waiting", "running", "finishing", "over"]
+RunState = Literal["waiting", "running", "paused", "finishing", "over"]
 NodeState = Literal["in", "next", "behind", "silent", "gone"]
 
 
@@ -39,6 +39,7 @@ class RunSummary(_Answer):
     train_loss: float | None = Field(description="Of the last round, the mean over its samples.")
     validation_loss: float | None = Field(description="The latest one.")
     stopped: str | None = Field(description="Why the run ended, once it has.")
+    paused: str | None = Field(default=None, description="Why it is paused, while it is.")
 
 
 class RoundLoss(_Answer):
@@ -50,6 +51,24 @@ class RoundLoss(_Answer):
     update_bytes: int = Field(description="Encoded updates of the round, together.")
     train_loss: float | None
     validation_loss: float | None
+
+
+class NodeMeasured(_Answer):
+    """What was measured of a node and its line, as it is expected to be next."""
+
+    step_s: float | None = Field(description="One inner step.")
+    rtt_s: float | None = Field(description="To the coordinator and back.")
+    jitter_s: float | None
+    loss: float = Field(description="Share of what it sent that had to be sent again.")
+    failed: float = Field(description="Share of its requests to peers that failed, lately.")
+    up_bytes_s: float | None
+    down_bytes_s: float | None
+    memory_bytes: int | None = Field(description="Free for training.")
+    uptime: float = Field(description="Share of the time since it first came in which it was here.")
+    delivered: float = Field(description="Share of its work that came in time, lately.")
+    quality: float = Field(description="What its updates were worth, lately.")
+    health: float | None = Field(description="0 to 1; null where the plan does not rest on it.")
+    tier: str | None = Field(description="priority, normal, reduced or excluded.")
 
 
 class NodeStatus(_Answer):
@@ -70,6 +89,14 @@ class NodeStatus(_Answer):
     device: str
     reachable: bool = Field(description="Whether peers can fetch from it.")
     rejected: str | None = Field(description="Why its last rejected update was rejected.")
+    planned: str | None = Field(default=None, description="Why it has the work that it has, in words.")
+    measured: NodeMeasured | None = Field(default=None, description="Of its device and its line.")
+
+
+class RegionInfo(_Answer):
+    members: list[str]
+    hub: str = Field(description="Who would be the best hub of these, now.")
+    reason: str
 
 
 class Rejection(_Answer):
@@ -107,6 +134,11 @@ class RunStatus(RunSummary):
     losses: list[RoundLoss] = Field(description="The last rounds that stand, oldest first.")
     nodes: list[NodeStatus]
     rejected: list[Rejection] = Field(description="The last rejected updates, oldest first.")
+    plan: str | None = Field(default=None, description="Why the open round is planned as it is, in words.")
+    regions: list[RegionInfo] = Field(
+        default=[],
+        description="Live nodes by their measured round trips, where they are few enough to compare.",
+    )
 
 
 class LogItem(_Answer):
@@ -149,9 +181,132 @@ class RewindRequest(BaseModel):
     reason: str = Field(min_length=1, max_length=200)
 
 
+class BanRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    node: str = Field(min_length=1, max_length=64, description="Its name, its id, or the beginning of that.")
+    seconds: float = Field(default=86_400.0, ge=0, le=1e9, description="For so long; 0 lifts a ban.")
+    reason: str = Field(default="banned by the organiser", min_length=1, max_length=200)
+
+
+class Banned(BaseModel):
+    run: str
+    node: str
+    until_ms: int = Field(description="By the coordinator's clock; 0 if it is not banned any more.")
+    reason: str
+
+
+class FundRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    add_micro: int = Field(gt=0, le=10**15, description="Millionths of a credit.")
+    reason: str = Field(default="raised by the organiser", min_length=1, max_length=200)
+
+
 class TicketRequest(BaseModel):
     model_config = ConfigDict(extra="forbid")
     expires_s: float | None = Field(default=None, gt=0, le=10 * 366 * 86400)
+    uses: int | None = Field(default=None, ge=1, le=10_000, description="How many new nodes it admits.")
+    nodes: tuple[str, ...] = Field(
+        default=(), max_length=100, description="Whom it admits, by id; all if empty."
+    )
+
+
+class PauseRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    reason: str = Field(default="paused by the organiser", min_length=1, max_length=200)
+
+
+class ChangeRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    changes: dict[str, int | float | bool | None] = Field(
+        description="New values by the field's path in the recipe, such as `budget.rounds`.", max_length=16
+    )
+
+
+class Changed(_Answer):
+    run: str
+    parameters: dict[str, int | float | bool | None] = Field(
+        description="Every field that may be changed while the run is on, with the value it has now."
+    )
+
+
+class WhoAmI(_Answer):
+    scope: Literal["view", "operate", "admin"] = Field(description="What the token allows.")
+    version: str
+    coordinator: str
+
+
+class Invitation(_Answer):
+    """What a volunteer needs to know."""
+
+    run: str
+    name: str
+    ticket: str
+    command: str = Field(description="The line to copy.")
+    install: str
+    qr_svg: str = Field(description="The same line as a QR code, as SVG.")
+    uses: list[str] = Field(description="What it will use of the volunteer's machine, in sentences.")
+
+
+class SampleRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    prompt: str = Field(default="def ", max_length=500)
+    tokens: int = Field(default=80, ge=1, le=200)
+
+
+class SampleAnswer(_Answer):
+    run: str
+    at: int = Field(description="The saved state that wrote it.")
+    prompt: str
+    text: str
+
+
+class PresetInfo(_Answer):
+    name: str
+    pieces: dict[str, Any] = Field(description="What it sets of the recipe's strategy.")
+
+
+class RecipeForms(_Answer):
+    schema_: dict[str, Any] = Field(alias="schema", description="The recipe as JSON Schema.")
+    presets: list[PresetInfo]
+    recipes: dict[str, dict[str, Any]] = Field(description="The recipes that ship.")
+    model_config = ConfigDict(frozen=True, populate_by_name=True, serialize_by_alias=True)
+
+
+class Complaint(_Answer):
+    path: str = Field(description="The field, as in `budget.rounds`; empty for the recipe as a whole.")
+    message: str
+    code: str
+
+
+class Estimate(_Answer):
+    """What a run would take. Null where the recipe alone does not say it."""
+
+    nodes: int
+    rounds: int | None
+    parameters: int | None
+    tokens: int | None
+    seconds: float | None
+    node_hours: float | None
+    update_bytes: int | None = Field(description="One node's update of one round.")
+    upload_bytes_each: int | None
+    download_bytes_each: int | None
+    credits_micro: int | None
+    rests_on: str = Field(description="What the time was worked out from.")
+
+
+class RecipeCheck(_Answer):
+    ok: bool
+    complaints: list[Complaint]
+    recipe: dict[str, Any] | None = Field(description="The recipe with everything filled in.")
+    estimate: Estimate | None
+
+
+class DatasetInfo(_Answer):
+    dataset: str = Field(description="The upload's id, made of its content.")
+    name: str
+    kind: str
+    size_bytes: int
+    data: dict[str, Any] = Field(description="The recipe's `data` section for it.")
 
 
 class Problem(BaseModel):

@@ -22,6 +22,8 @@ _STATUS = {
     "SH-API-01": 401,
     "SH-API-02": 404,
     "SH-API-03": 422,
+    "SH-API-05": 403,
+    "SH-CREDIT-02": 404,
     "SH-RUN-01": 409,
     "SH-BLOB-01": 404,
     "SH-DISK-01": 507,

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import uvicorn
 from fastapi import FastAPI
 
+from shoal.apps.api.tls import Certificate
 from shoal.worlds.real.addresses import join_address
 
 GRACE_S = 2
@@ -21,16 +22,20 @@ GRACE_S = 2
 class ApiServer(uvicorn.Server):
     """Serves `app`; set `should_exit` to end it."""
 
-    def __init__(self, app: FastAPI) -> None:
+    def __init__(self, app: FastAPI, certificate: Certificate | None = None) -> None:
         config = uvicorn.Config(
             app,
+            ssl_certfile=certificate.cert if certificate else None,
+            ssl_keyfile=certificate.key if certificate else None,
             loop="none",
             log_config=None,
             access_log=False,
             lifespan="off",
             server_header=False,
             timeout_graceful_shutdown=GRACE_S,
-            limit_concurrency=256,
+            limit_concurrency=1024,
+            ws_max_size=1 << 16,
+            ws_per_message_deflate=False,
         )
         super().__init__(config)
 

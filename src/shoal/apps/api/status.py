@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass
+from typing import Any
 
 from shoal.apps.api.diary import Diary
 from shoal.apps.api.models import (
     Attested,
+    NodeMeasured,
     NodeState,
     NodeStatus,
+    RegionInfo,
     Rejection,
     RoundLoss,
     RunState,
@@ -22,38 +26,59 @@ from shoal.apps.api.models import (
     SnapshotInfo,
 )
 from shoal.apps.printable import printable
+from shoal.base.ids import NodeId
 from shoal.coordinator.machine import CoordinatorMachine
 from shoal.coordinator.seats import Seat
+from shoal.planner.regions import FEW, find_regions
 from shoal.runlog.view import Member, RunView, Step
 from shoal.wire.identity import node_id
 
 
-def summary(machine: CoordinatorMachine, now: float) -> RunSummary:
+def summary(machine: CoordinatorMachine, now: float, resting: str | None = None) -> RunSummary:
+    """A run in brief; `resting` is why its organiser paused it."""
     view = machine.view
     last = next((_round_loss(view, step) for step in reversed(view.path) if step.updates), None)
     return RunSummary(
         run=view.run,
         name=machine.recipe.name,
-        state=_state(machine),
-        waiting_for=machine.waiting_for,
+        state=_state(machine, resting),
+        waiting_for=f"the organiser: {resting}" if resting else machine.waiting_for,
         round=view.round,
         rounds=machine.recipe.budget.rounds,
         nodes_live=len(machine.seats.live(now)),
         train_loss=last.train_loss if last else None,
         validation_loss=_latest_validation(view),
         stopped=view.stopped,
+        paused=resting or machine.out_of_budget or None,
     )
 
 
-def status(machine: CoordinatorMachine, diary: Diary, now: float, rounds: int) -> RunStatus:
+@dataclass(frozen=True, slots=True)
+class Standings:
+    """What every node's state is read off, looked up once for all of them."""
+
+    machine: CoordinatorMachine
+    diary: Diary
+    now: float
+    ready: frozenset[NodeId]
+
+    @classmethod
+    def at(cls, machine: CoordinatorMachine, diary: Diary, now: float) -> Standings:
+        return cls(machine, diary, now, frozenset(machine.seats.ready(now, machine.view)))
+
+
+def status(
+    machine: CoordinatorMachine, diary: Diary, now: float, rounds: int, resting: str | None = None
+) -> RunStatus:
     """Everything about a run, with the losses of the last `rounds` rounds (at least 1)."""
     view = machine.view
     if view.genesis is None:
         raise ValueError("a run in service has a genesis entry")
     saved = view.best_start()
     claims = [update.claim for step in view.path for update in step.updates]
+    standings = Standings.at(machine, diary, now)
     return RunStatus(
-        **summary(machine, now).model_dump(),
+        **summary(machine, now, resting).model_dump(),
         coordinator=node_id(view.genesis.coordinator),
         term=view.term,
         head=view.head.position,
@@ -66,7 +91,7 @@ def status(machine: CoordinatorMachine, diary: Diary, now: float, rounds: int) -
         attested=_last_attested(view),
         snapshot=SnapshotInfo(at=saved.at, state=saved.state, blob=saved.blob, size_bytes=saved.size_bytes),
         losses=[_round_loss(view, step) for step in [s for s in view.path if s.updates][-rounds:]],
-        nodes=[_node(machine, diary, member, now) for _, member in sorted(view.members.items())],
+        nodes=[node_status(standings, member) for _, member in sorted(view.members.items())],
         rejected=[
             Rejection(
                 node=seen.item.node,
@@ -76,12 +101,38 @@ def status(machine: CoordinatorMachine, diary: Diary, now: float, rounds: int) -
             )
             for seen in diary.rejections
         ],
+        plan=view.plan.reason if view.plan else None,
+        regions=regions_of(machine, now),
     )
 
 
-def _state(machine: CoordinatorMachine) -> RunState:
+def run_fields(machine: CoordinatorMachine, diary: Diary) -> dict[str, Any]:
+    """What is shown of a run besides its summary, its nodes and its rounds; cheap however long the run is."""
+    view = machine.view
+    saved = view.best_start()
+    budget = machine.recipe.budget
+    return {
+        "run": view.run,
+        "term": view.term,
+        "head": view.head.position,
+        "at": view.at,
+        "members": len(view.members),
+        "parameters": view.genesis.layout.numel if view.genesis else 0,
+        "tokens": view.totals.tokens,
+        "rounds_done": view.totals.rounds,
+        "began_ms": view.began_ms,
+        "budget": {"rounds": budget.rounds, "tokens": budget.tokens, "seconds": budget.seconds},
+        "snapshot_at": saved.at,
+        "preset": machine.recipe.strategy.preset,
+        "text": bool(view.genesis and view.genesis.manifest.kind == "tokens"),
+    }
+
+
+def _state(machine: CoordinatorMachine, resting: str | None) -> RunState:
     if machine.view.stopped is not None:
         return "over" if machine.finished else "finishing"
+    if resting or machine.out_of_budget:
+        return "paused"
     return "running" if machine.view.plan is not None else "waiting"
 
 
@@ -95,7 +146,7 @@ def _round_loss(view: RunView, step: Step) -> RoundLoss:
         samples=samples,
         tokens=sum(claim.tokens for claim in claims),
         update_bytes=sum(claim.size_bytes for claim in claims),
-        train_loss=_finite(sum(claim.loss * claim.samples for claim in claims) / max(1, samples)),
+        train_loss=finite(sum(claim.loss * claim.samples for claim in claims) / max(1, samples)),
         validation_loss=_validation(view, step.position),
     )
 
@@ -103,7 +154,7 @@ def _round_loss(view: RunView, step: Step) -> RoundLoss:
 def _validation(view: RunView, position: int) -> float | None:
     words = view.attested.get(position, {})
     found = [word.validation for _, word in sorted(words.items()) if word.validation is not None]
-    return _finite(sum(found) / len(found)) if found else None
+    return finite(sum(found) / len(found)) if found else None
 
 
 def _latest_validation(view: RunView) -> float | None:
@@ -123,10 +174,11 @@ def _last_attested(view: RunView) -> Attested | None:
     return None
 
 
-def _node(machine: CoordinatorMachine, diary: Diary, member: Member, now: float) -> NodeStatus:
-    seat = machine.seats.by_node.get(member.node)
+def node_status(standings: Standings, member: Member) -> NodeStatus:
+    """One node as it stands now."""
+    diary, seat = standings.diary, standings.machine.seats.by_node.get(member.node)
     beat = seat.last_beat if seat else None
-    state, why = _standing(machine, diary, member, seat, now)
+    state, why = _standing(standings, member, seat)
     rejected = [printable(seen.item.reason) for seen in diary.rejections if seen.item.node == member.node]
     return NodeStatus(
         node=member.node,
@@ -136,20 +188,55 @@ def _node(machine: CoordinatorMachine, diary: Diary, member: Member, now: float)
         doing=printable(beat.doing) if beat else "",
         at=seat.at if seat and seat.at >= 0 else None,
         step=beat.step if beat else None,
-        loss=_finite(beat.loss) if beat else None,
-        tokens_per_s=_finite(beat.tokens_per_s) if beat else None,
+        loss=finite(beat.loss) if beat else None,
+        tokens_per_s=finite(beat.tokens_per_s) if beat else None,
         up_bytes=beat.up_bytes if beat else None,
         down_bytes=beat.down_bytes if beat else None,
         device=printable(beat.device, 80) if beat else "",
         reachable=bool(seat and seat.connected and seat.address),
         rejected=rejected[-1] if rejected else None,
+        planned=_planned(standings.machine, member.node),
+        measured=_measured(standings.machine, member.node),
     )
 
 
-def _standing(
-    machine: CoordinatorMachine, diary: Diary, member: Member, seat: Seat | None, now: float
-) -> tuple[NodeState, str]:
+def regions_of(machine: CoordinatorMachine, now: float) -> list[RegionInfo]:
+    live = machine.seats.live(now)
+    if len(live) > FEW:
+        return []
+    found = find_regions(machine.telemetry.all_facts(live), machine.telemetry.rtt_s)
+    return [RegionInfo(members=list(one.members), hub=one.hub, reason=one.reason) for one in found]
+
+
+def _planned(machine: CoordinatorMachine, node: NodeId) -> str | None:
+    """Why its latest work is what it is."""
+    plans = machine.view.planned.get(node)
+    return plans[max(plans)].assignment.reason or None if plans else None
+
+
+def _measured(machine: CoordinatorMachine, node: NodeId) -> NodeMeasured:
+    facts, planner = machine.telemetry.facts(node), machine.planner
+    health = planner.health.get(node) if planner else None
+    return NodeMeasured(
+        step_s=facts.step_s or None,
+        rtt_s=facts.rtt_s or None,
+        jitter_s=facts.jitter_s if facts.rtt_s else None,
+        loss=facts.loss,
+        failed=facts.failed,
+        up_bytes_s=facts.up_bytes_s or None,
+        down_bytes_s=facts.down_bytes_s or None,
+        memory_bytes=facts.memory_bytes or None,
+        uptime=facts.uptime,
+        delivered=facts.delivered,
+        quality=facts.quality,
+        health=health.score if health else None,
+        tier=str(planner.tier(node)) if planner and health else None,
+    )
+
+
+def _standing(standings: Standings, member: Member, seat: Seat | None) -> tuple[NodeState, str]:
     """Whether a node is in, and why (not)."""
+    machine, diary, now = standings.machine, standings.diary, standings.now
     view = machine.view
     if seat is None:
         if not member.present:
@@ -161,16 +248,20 @@ def _standing(
     if left_s <= 0:
         return "silent", f"unheard for longer than its lease of {machine.recipe.membership.lease_s:g} s"
     if not seat.connected:
-        return "silent", f"its connection broke; it is waited for {left_s:.1f} s more"
+        return "silent", f"its connection broke; it is waited for {math.ceil(left_s)} s more"
     if member.node in view.planned:
         return "in", f"in the plan of round {view.round}"
-    if member.node not in machine.seats.ready(now, view):
+    if seat.paused:
+        return "next", "it rests: its machine is in use, or the run is paused"
+    if member.node not in standings.ready:
         stands = f"at {seat.at}" if seat.at >= 0 else "nowhere yet"
         return "behind", f"its state stands {stands}, the run's at {view.at}"
     if view.stopped is not None:
         return "next", "the run is over"
+    if why := machine.market.note(member.node):
+        return "next", why
     return "next", "ready; the next plan has it"
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
     return value if math.isfinite(value) else None

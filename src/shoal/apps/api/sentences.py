@@ -1,0 +1,107 @@
+"""What happened, in sentences.
+
+In flow entries of the log and changes of seats; out flow sentences with their reason and how grave they are.
+Invariant: pure; names come from strangers and are quoted as they are, for a reader that shows text as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shoal.apps.api.records import Level
+from shoal.base.ids import NodeId
+from shoal.base.units import show_bytes
+from shoal.runlog.entries import (
+    Attestations,
+    Body,
+    Digests,
+    Genesis,
+    Graft,
+    Joined,
+    Left,
+    Plan,
+    Rewind,
+    Seal,
+    Snapshot,
+    Stopped,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sentence:
+    kind: str
+    text: str
+    reason: str = ""
+    level: Level = "info"
+    round: int | None = None
+    node: str | None = None
+
+
+def entry_sentence(body: Body, names: Mapping[NodeId, str]) -> Sentence | None:
+    """An entry of the log as a sentence; None for what people need not hear of."""
+    match body:
+        case Genesis():
+            return Sentence(
+                kind="run_founded", text=f"The run begins, with {body.layout.numel:,} parameters."
+            )
+        case Joined():
+            return Sentence(kind="node_joined", text=f"{who(body.node, names)} joined.", node=body.node)
+        case Left():
+            text = f"{who(body.node, names)} left."
+            return Sentence(kind="node_left", text=text, reason=body.reason, level="warning", node=body.node)
+        case Plan():
+            text = f"Round {body.round} is planned for {count(len(body.members), 'node')}."
+            return Sentence(kind="round_planned", text=text, reason=body.reason, round=body.round)
+        case Seal():
+            return _sealed(body, names)
+        case Digests():
+            text = f"{count(len(body.items), 'shard')} of the seal at {body.seal} were folded by a few."
+            return Sentence(kind="digests_agreed", text=text, reason=body.reason)
+        case Attestations():
+            text = f"{count(len(body.items), 'node')} attested the state."
+            return Sentence(kind="state_attested", text=text)
+        case Snapshot():
+            text = f"The state at {body.at} is saved ({show_bytes(body.size_bytes)})."
+            return Sentence(kind="snapshot_saved", text=text)
+        case Graft():
+            text = f"News of the parent run came in, {show_bytes(body.size_bytes)}."
+            return Sentence(kind="parent_grafted", text=text)
+        case Rewind():
+            text = f"The run goes back to its state at {body.to}."
+            return Sentence(kind="run_rewound", text=text, reason=body.reason, level="warning")
+        case Stopped():
+            return Sentence(kind="run_stopped", text="The run is over.", reason=body.reason)
+        case _:
+            return None
+
+
+def _sealed(seal: Seal, names: Mapping[NodeId, str]) -> Sentence:
+    text = f"Round {seal.round} is sealed with {count(len(seal.accepted), 'update')}."
+    if seal.rejected:
+        refused = "; ".join(f"{who(item.node, names)}: {item.reason}" for item in seal.rejected[:4])
+        text += f" Rejected: {refused}."
+    level: Level = "warning" if seal.rejected else "info"
+    return Sentence(kind="round_sealed", text=text, reason=seal.reason, level=level, round=seal.round)
+
+
+SEATS: dict[str, tuple[str, Level, str]] = {
+    "node_connected": ("is connected.", "info", ""),
+    "node_lost": ("is lost.", "error", "its connection broke"),
+    "node_left": ("left.", "info", "the run is over"),
+}
+"""What seats do beside the log: by event, the words, how grave it is, and why."""
+
+
+def seat_sentence(event: str, node: NodeId, names: Mapping[NodeId, str]) -> Sentence:
+    words, level, reason = SEATS[event]
+    return Sentence(kind=event, text=f"{who(node, names)} {words}", reason=reason, level=level, node=node)
+
+
+def who(node: NodeId, names: Mapping[NodeId, str]) -> str:
+    name = names.get(node, "")
+    return f"{name} ({node[:8]})" if name else f"Node {node[:8]}"
+
+
+def count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"

@@ -1,0 +1,157 @@
+"""A person at the dashboard of a real coordinator with real nodes."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+from process.fleet import Fleet
+
+from .stage import PAGES, WIDTHS, Looker, address_of, token_of
+
+PATIENT_MS = 40_000
+
+
+def test_without_a_token_nothing_is_shown(browser: Browser, fleet: Fleet) -> None:
+    person = Looker(browser, address_of(fleet), "wrong")
+    expect(person.page.get_by_role("alert")).to_have_text("the bearer token is wrong", timeout=PATIENT_MS)
+    person.page.get_by_label("Token").fill(token_of(fleet, "view"))
+    person.page.get_by_role("button", name="Look").click()
+    expect(person.page.locator("main h1")).to_have_text("tiny", timeout=PATIENT_MS)
+    expect(person.page.get_by_text("A token of scope operate pauses")).to_be_visible()
+    person.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_at_every_width(browser: Browser, fleet: Fleet, width: str) -> None:
+    """Nothing is wrong for screen readers, nothing is wider than the screen, and no page complains."""
+    across, down = WIDTHS[width]
+    scheme = "dark" if width == "phone" else "light"
+    person = Looker(
+        browser,
+        address_of(fleet),
+        token_of(fleet),
+        viewport={"width": across, "height": down},
+        color_scheme=scheme,
+    )
+    for page in PAGES:
+        person.go(page, fleet.run)
+        expect(person.page.locator(".loading")).to_have_count(0, timeout=PATIENT_MS)
+        if width != "tablet":
+            assert person.axe() == [], (page, width)
+        assert person.page.evaluate("document.documentElement.scrollWidth") <= across, (page, width)
+    assert person.complaints == []
+    person.close()
+
+
+def test_the_loss_moves_while_one_looks(looker: Looker, fleet: Fleet) -> None:
+    looker.go("run", fleet.run)
+    value = looker.page.locator(".stat", has_text="training").locator("dd")
+    before = value.inner_text()
+    expect(value).not_to_have_text(before, timeout=PATIENT_MS)
+    assert looker.page.locator(".chart canvas").count() == 1
+    looker.page.get_by_role("button", name="bytes").click()
+    looker.page.get_by_label("what sending every step whole would cost").check()
+    expect(looker.page.locator(".u-legend")).to_contain_text("every step whole")
+
+
+def test_keys_are_enough(looker: Looker, fleet: Fleet) -> None:
+    looker.go("run", fleet.run)
+    looker.page.keyboard.press("Tab")
+    assert looker.page.evaluate("document.activeElement.className") == "skip"
+    looker.page.get_by_role("link", name="Nodes").focus()
+    looker.page.keyboard.press("Enter")
+    expect(looker.page.locator("main h1")).to_have_text("Nodes")
+    looker.page.get_by_role("button", name="name").focus()
+    looker.page.keyboard.press("Enter")
+    looker.page.keyboard.press("Enter")
+    names = looker.page.locator("tbody tr td:nth-child(2)")
+    expect(names).to_have_text(["cleo", "bob", "ada"])
+    looker.page.get_by_role("link", name="cleo").focus()
+    looker.page.keyboard.press("Enter")
+    expect(looker.page.locator("main h1")).to_have_text("cleo")
+    expect(looker.page.get_by_text("counted").first).to_be_visible(timeout=PATIENT_MS)
+
+
+def test_a_checkpoint_is_exported(looker: Looker, fleet: Fleet, tmp_path: Path) -> None:
+    looker.go("checkpoints", fleet.run)
+    first = looker.page.get_by_role("button", name=re.compile("Export the state")).first
+    with looker.page.expect_download(timeout=PATIENT_MS) as download:
+        first.click()
+    download.value.save_as(tmp_path / "model.zip")
+    with zipfile.ZipFile(tmp_path / "model.zip") as archive:
+        assert any(name.endswith(".safetensors") for name in archive.namelist())
+
+
+def test_a_run_is_started_from_the_form(looker: Looker, fleet: Fleet, dataset: Path) -> None:
+    """From the upload to the first loss. The node that trains it is started by its ticket, as a volunteer would."""
+    page = looker.page
+    looker.go("new")
+    page.locator("#file").set_input_files(dataset)
+    expect(page.locator("#file-said")).to_contain_text("poem.txt", timeout=PATIENT_MS)
+    name = page.locator("details", has_text="model").get_by_label("layers", exact=True)
+    name.fill("0")
+    expect(page.locator(".wrong").first).to_contain_text("greater than or equal to 1", timeout=PATIENT_MS)
+    expect(page.get_by_role("button", name="Start")).to_be_disabled()
+    for label, value in (("layers", "1"), ("width", "16"), ("heads", "2")):
+        page.locator("details", has_text="model").get_by_label(label, exact=True).fill(value)
+    page.locator("details", has_text="budget").get_by_label("rounds", exact=True).first.fill("3")
+    page.get_by_label("context", exact=True).first.fill("16")
+    expect(page.get_by_role("button", name="Start")).to_be_enabled(timeout=PATIENT_MS)
+    expect(page.locator(".stats.narrow")).to_contain_text("node hours")
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("main h1")).to_have_text("stdlib-gpt", timeout=PATIENT_MS)
+    page.get_by_role("link", name="Join").click()
+    ticket = page.get_by_label("How to join").inner_text().split()[-1]
+    fleet.join("dora", ticket=ticket)
+    page.get_by_role("link", name="Run", exact=True).click()
+    value = page.locator(".stat", has_text="training").locator("dd")
+    expect(value).to_have_text(re.compile(r"\d\.\d{4}"), timeout=PATIENT_MS)
+    page.get_by_role("link", name="Events").click()
+    expect(page.get_by_text("Round 0 is sealed with 1 update.")).to_be_visible(timeout=PATIENT_MS)
+
+
+def test_a_run_is_paused_changed_and_goes_on(looker: Looker, fleet: Fleet) -> None:
+    page = looker.page
+    looker.go("run", fleet.run)
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator(".title .badge")).to_have_text("paused", timeout=PATIENT_MS)
+    page.get_by_role("button", name="Go on").click()
+    expect(page.locator(".title .badge")).to_have_text("running", timeout=PATIENT_MS)
+    page.get_by_label("to", exact=True).fill("90000")
+    page.get_by_role("button", name="Change", exact=True).click()
+    expect(page.locator(".stat", has_text="round").first).to_contain_text("/90000", timeout=PATIENT_MS)
+
+
+def test_a_killed_node_turns_red_with_the_reason(looker: Looker, fleet: Fleet) -> None:
+    looker.go("nodes", fleet.run)
+    row = looker.page.locator("tr", has_text="bob")
+    expect(row.locator(".badge.good, .badge.calm")).to_be_visible(timeout=PATIENT_MS)
+    fleet.nodes["bob"].kill()
+    expect(row.locator(".badge.bad")).to_have_text("silent", timeout=PATIENT_MS)
+    expect(row).to_contain_text(re.compile("its connection broke|unheard for longer"), timeout=PATIENT_MS)
+    looker.page.get_by_role("link", name="Events").click()
+    expect(looker.page.get_by_text(re.compile("bob .* is lost")).first).to_be_visible(timeout=PATIENT_MS)
+    fleet.join("bob")
+
+
+def test_the_page_outlives_its_coordinator(looker: Looker, fleet: Fleet) -> None:
+    """On the same port, the coordinator comes back, and the open page goes on without a reload."""
+    looker.go("run", fleet.run)
+    port = address_of(fleet).rpartition(":")[2]
+    assert fleet.coordinator is not None
+    fleet.coordinator.signal(signal.SIGTERM)
+    fleet.coordinator.ended()
+    expect(looker.page.locator(".line.lost")).to_be_visible(timeout=PATIENT_MS)
+    began = time.time() * 1000
+    fleet.serve(port=int(port))
+    expect(looker.page.locator(".line")).to_have_count(0, timeout=PATIENT_MS)
+    value = looker.page.locator(".stat", has_text="training").locator("dd")
+    expect(value).not_to_have_text(value.inner_text(), timeout=PATIENT_MS)
+    loaded = looker.page.evaluate("performance.timeOrigin")
+    assert loaded < began
