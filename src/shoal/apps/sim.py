@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from multiprocessing import get_context
 
 import typer
@@ -37,6 +38,9 @@ def chaos(
     fingerprint: bool = typer.Option(
         False, "--fingerprint", help="With --seed: print its fingerprint alone."
     ),
+    failover: bool = typer.Option(
+        False, "--failover", help="With coordinators that stand by, and trouble for whoever leads."
+    ),
     jobs: int = typer.Option(1, "--jobs", min=1, max=256, help="Processes to run seeds in."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object as the last line."),
 ) -> None:
@@ -48,13 +52,13 @@ def chaos(
     if fingerprint and seed is None:
         raise typer.BadParameter("a fingerprint is of one seed: give --seed too", param_hint="--fingerprint")
     if seed is not None:
-        _one(seed, fingerprint)
+        _one(seed, fingerprint, failover)
         return
     began, failed, outcomes = time.process_time(), 0, []
-    for number, (at, result) in enumerate(_results(range(first, first + seeds), jobs), 1):
+    for number, (at, result) in enumerate(_results(range(first, first + seeds), jobs, failover), 1):
         if isinstance(result, str):
             failed += 1
-            print(f"seed {at} failed: {result}\n  replay: shoal sim chaos --seed {at}", flush=True)
+            print(f"seed {at} failed: {result}\n  replay: {_replay(at, failover)}", flush=True)
         else:
             outcomes.append(result)
         if number % 50 == 0:
@@ -74,35 +78,98 @@ def chaos(
 def fleet(
     name: str = typer.Argument(..., metavar="FLEET", help="A fleet file, or a shipped fleet's name."),
     nodes: int | None = typer.Option(None, "--nodes", min=1, max=4096, help="So many of its hosts."),
-    preset: str = typer.Option("local-sgd", "--preset", help="The algorithm."),
-    rounds: int = typer.Option(10, "--rounds", min=1, help="Rounds to train."),
+    regions: bool | None = typer.Option(
+        None,
+        "--regions/--flat",
+        help="Regions with hubs, or everybody in one run. Default: regions from 101 on.",
+    ),
+    diurnal: bool = typer.Option(
+        True, "--diurnal/--no-diurnal", help="With regions: people switch their machines off at night."
+    ),
+    preset: str = typer.Option("local-sgd", "--preset", help="Without regions: the algorithm."),
+    rounds: int = typer.Option(10, "--rounds", min=1, help="Without regions: rounds to train."),
     most: str = typer.Option("1d", "--time", help="Virtual time after which it is stopped, e.g. 2h."),
-    params: int = typer.Option(300, "--params", min=3, help="Parameters of the toy model."),
+    params: int = typer.Option(300, "--params", min=3, help="Without regions: parameters of the toy model."),
     settings: list[str] = Settings,
     seed: int = typer.Option(0, "--seed", min=0, help="Of everything that is drawn."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object as the last line."),
 ) -> None:
-    """Train a toy model on a lab's fleet in virtual time: its lines, paths, speeds and events."""
-    from shoal.apps.simulated_fleet import play, toy_recipe
+    """Train on a lab's fleet in virtual time: its lines, paths, speeds and events.
+
+    A small fleet trains a toy model in one run. A large one has a day: regions with hubs, machines that are off at
+    night, some nodes that really train a small network and others whose training is modelled after it.
+    """
+    from shoal.apps import simulated_day, simulated_fleet, simulated_hours
     from shoal.lab.library import find_fleet, with_hosts
 
     chosen = find_fleet(name)
     chosen = with_hosts(chosen, nodes) if nodes else chosen
-    recipe = toy_recipe(preset, rounds, settings)
-    played = asdict(play(chosen, recipe, params=params, most_s=duration_s(most), seed=seed))
+    in_regions = (nodes or 0) > simulated_day.MOST_FLAT if regions is None else regions
+    most_s = duration_s(most)
+    played = (
+        asdict(
+            simulated_day.play_day(
+                chosen, simulated_hours.day_recipe(settings), most_s=most_s, seed=seed, diurnal=diurnal
+            )
+        )
+        if in_regions
+        else asdict(
+            simulated_fleet.play(
+                chosen,
+                simulated_fleet.toy_recipe(preset, rounds, settings),
+                params=params,
+                most_s=most_s,
+                seed=seed,
+            )
+        )
+    )
     if as_json:
         print(json.dumps(played))
         return
     for what, value in played.items():
-        print(f"{what:<18} {value}")
+        print(f"{what:<22} {value}")
 
 
-def _one(seed: int, fingerprint: bool) -> None:
+@app.command()
+def scaling(
+    name: str = typer.Argument("campus", metavar="FLEET", help="A fleet file, or a shipped fleet's name."),
+    nodes: str = typer.Option(
+        "1,10,50,1000", "--nodes", help="Sizes to compare, the first against the others."
+    ),
+    seed: int = typer.Option(0, "--seed", min=0, help="Of everything that is drawn."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object as the last line."),
+) -> None:
+    """How much useful work more nodes do: samples in sealed updates, against what their devices could."""
+    from shoal.apps.simulated_scaling import compare
+    from shoal.lab.library import find_fleet
+
     try:
-        outcome = run_seed(seed)
+        sizes = tuple(int(size) for size in nodes.split(","))
+    except ValueError:
+        raise typer.BadParameter("whole numbers with commas, e.g. 1,10,50", param_hint="--nodes") from None
+    if not all(0 < size <= 4096 for size in sizes):
+        raise typer.BadParameter("1 to 4096 nodes", param_hint="--nodes")
+    rows = compare(find_fleet(name), sizes, seed)
+    if as_json:
+        print(json.dumps({"fleet": name, "sizes": [asdict(row) for row in rows]}))
+        return
+    for row in rows:
+        how = f"{row.regions} regions" if row.regions else "one run"
+        print(
+            f"{row.nodes:>5} nodes, {how}: {row.useful_samples_per_s:g} samples/s, {row.linear:.1%} of linear"
+        )
+
+
+def _replay(seed: int, failover: bool) -> str:
+    return f"shoal sim chaos --seed {seed}{' --failover' if failover else ''}"
+
+
+def _one(seed: int, fingerprint: bool, failover: bool) -> None:
+    try:
+        outcome = run_seed(seed, failover=failover)
     except Exception as error:  # Whatever broke is what the person wants to see.
         traceback.print_exc()
-        print(f"seed {seed} failed: {type(error).__name__}: {error}\n  replay: shoal sim chaos --seed {seed}")
+        print(f"seed {seed} failed: {type(error).__name__}: {error}\n  replay: {_replay(seed, failover)}")
         print("1 seeds, 1 failed")
         raise typer.Exit(1) from None
     if fingerprint:
@@ -112,17 +179,18 @@ def _one(seed: int, fingerprint: bool) -> None:
     print("1 seeds, 0 failed")
 
 
-def _results(seeds: range, jobs: int) -> Iterator[tuple[int, Outcome | str]]:
+def _results(seeds: range, jobs: int, failover: bool) -> Iterator[tuple[int, Outcome | str]]:
+    attempt = partial(_attempt, failover=failover)
     if jobs == 1:
-        yield from map(_attempt, seeds)
+        yield from map(attempt, seeds)
         return
     # Fork would carry over this process's threads and hooks; a fresh interpreter is what CI also gets.
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(_attempt, seeds, chunksize=8)
+        yield from pool.map(attempt, seeds, chunksize=8)
 
 
-def _attempt(seed: int) -> tuple[int, Outcome | str]:
+def _attempt(seed: int, *, failover: bool) -> tuple[int, Outcome | str]:
     try:
-        return seed, run_seed(seed)
+        return seed, run_seed(seed, failover=failover)
     except Exception as error:  # A seed may fail in any way; it must not stop the others.
         return seed, f"{type(error).__name__}: {error}"

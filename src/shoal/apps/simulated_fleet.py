@@ -28,6 +28,7 @@ from shoal.node.service import NodeService
 from shoal.node.session import Invitation
 from shoal.runlog.entries import Claim, Entry, Seal
 from shoal.strategy.recipe import Recipe, parse_recipe
+from shoal.training.trainer import Trainer
 from shoal.wire.signed import parse
 from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.founding import TOKEN, identity_of
@@ -62,6 +63,12 @@ class Played:
     sent_bytes: int
     utilisation: float
     """Of all devices' time from start to end: the share in which they trained."""
+    samples: int
+    useful_samples_per_s: float
+    """Of updates that were sealed, until the last seal."""
+    possible_samples_per_s: float
+    """If every device had trained all the time."""
+    throughput_share: float
     events: int
     params: int
     ended: str
@@ -85,43 +92,74 @@ def play(fleet: Fleet, recipe: Recipe, *, params: int, most_s: float, seed: int)
     """Run it until its budget is spent or so much virtual time is over. Raises what a node raises."""
     loop = SimLoop(seed, event_budget=calm.NO_END)
     began = time.process_time()
-    world = _World(loop, fleet, recipe, params, seed)
+    world = FleetWorld(loop, fleet, recipe, params, seed)
     return loop.run(world.play(most_s, lambda: time.process_time() - began))
 
 
-class _FleetNetwork(calm.CountedNetwork):
+class FleetNetwork(calm.CountedNetwork):
     """The simulated network with the fleet's paths: what a pair's override adds to the sum of two lines."""
 
     def __init__(self, loop: SimLoop, links: Network) -> None:
         super().__init__(loop)
+        self.change(links)
+
+    def change(self, links: Network) -> None:
+        """The network is another one from now on."""
         self.links = links
+        self._beyond: dict[tuple[str, str], tuple[float, float]] = {}
 
     def delay(self, sender: SimHost, receiver: SimHost, size: int) -> float:
-        delay = super().delay(sender, receiver, size)
-        if sender.name not in self.links.names or receiver.name not in self.links.names:
-            return delay
-        path = self.links.path(sender.name, receiver.name)
-        extra = path.latency_s - sender.link.latency_s - receiver.link.latency_s
-        return max(0.0, delay + extra) + (size / path.rate_bytes_s if path.rate_bytes_s else 0.0)
+        way = (sender.name, receiver.name)
+        extra_s, byte_s = self._beyond.get(way) or self._look_up(way)
+        return max(0.0, super().delay(sender, receiver, size) + extra_s) + size * byte_s
+
+    def _look_up(self, way: tuple[str, str]) -> tuple[float, float]:
+        """What a path adds to its two lines: seconds, and seconds a byte; kept until something changes."""
+        names, found = self.links.names, (0.0, 0.0)
+        if way[0] in names and way[1] in names:
+            path, lines = self.links.path(*way), (self.links.lines[names[name]] for name in way)
+            rate = path.rate_bytes_s
+            found = (path.latency_s - sum(line.latency_s for line in lines), 1 / rate if rate else 0.0)
+        self._beyond[way] = found
+        return found
 
 
-class _CountedHost(SimHost):
-    """Also says how long its device trained."""
+class CountedHost(SimHost):
+    """Also says how long its device trained, which it does not while it is asleep."""
 
     busy_s: dict[str, float]
+    slept_s = asleep_at = 0.0
 
     async def work(self, job: Callable[[], T], *, seconds: float = 0.0) -> T:
-        self.busy_s[self.name] += seconds / self._speed
-        return await super().work(job, seconds=seconds)
+        busy_s = left_s = seconds / self._speed
+        while left_s > 0:
+            slept_s = self.slept_s
+            await asyncio.sleep(left_s)
+            left_s = self.slept_s - slept_s
+        self.busy_s[self.name] += busy_s
+        return await super().work(job)
+
+    def switch(self, on: bool) -> None:
+        """Awake or asleep: then nothing of it runs, and what is sent to it waits or is lost."""
+        if self.paused != on:
+            return
+        if on:
+            self.slept_s += self._loop.time() - self.asleep_at
+        self.asleep_at, self.paused = self._loop.time(), not on
+        (self._loop.resume if on else self._loop.pause)(self.owner)
 
 
-class _World:
+class FleetWorld:
+    """Coordinator and nodes of a fleet, in virtual time. What they train may be another's: see `_trainer`."""
+
     def __init__(self, loop: SimLoop, fleet: Fleet, recipe: Recipe, params: int, seed: int) -> None:
         self._loop, self._fleet, self._recipe, self._seed = loop, fleet, recipe, seed
         self._params = params
-        self._network = _FleetNetwork(loop, fleet_to_links(fleet))
+        self._network = FleetNetwork(loop, fleet_to_links(fleet))
         self._busy_s: dict[str, float] = defaultdict(float)
+        self._nodes: dict[str, CountedHost] = {}
         self._seals: list[Seal] = []
+        self._sealed_s = 0.0
         self._events = 0
         self._run = RunId(f"{seed:032x}")
         self._identity = identity_of(seed, calm.COORDINATOR)
@@ -135,7 +173,8 @@ class _World:
         serving = self._spawn(self._host_of_coordinator, self._coordinator.serve(), calm.COORDINATOR)
         nodes = []
         for line in self._network.links.lines:
-            host = self._host(line.name, SimDisk(), _link(self._network.links, line.name), line.speed)
+            host = self._host(line.name, SimDisk(), link_of(self._network.links, line.name), line.speed)
+            self._nodes[line.name] = host
             nodes.append(self._spawn(host, self._node(host).run(), line.name))
         changing = asyncio.create_task(self._change(), name="events")
         ended = await self._wait(serving, nodes, most_s)
@@ -152,9 +191,15 @@ class _World:
             view = self._coordinator.runs[self._run].machine.view
             if view.stopped is not None:
                 return str(view.stopped)
+            if self._has_enough():
+                break
         stop = self._coordinator.post(self._run, StopAsked("the time is over"))
         await self._spawn(self._host_of_coordinator, stop, "stop")
         return "the time is over"
+
+    def _has_enough(self) -> bool:
+        """Whether to end it now, though its budget is not spent."""
+        return False
 
     async def _change(self) -> None:
         for step in timeline(self._fleet):
@@ -164,27 +209,23 @@ class _World:
 
     def _carry_out(self, change: Change) -> None:
         network = self._network
-        network.links = network.links.after(change)
+        if not isinstance(change, Power):  # Who is off says nothing, whatever its path.
+            network.change(network.links.after(change))
         match change:
             case Between(ways, cut):
                 network.faults.cut = network.faults.cut | ways if cut else network.faults.cut - ways
             case Power(hosts, on):
                 for name in hosts:
-                    self._power(network.hosts[name], on)
+                    self._nodes[name].switch(on)
             case Tune(hosts, _):
                 for name in hosts:
-                    network.hosts[name].link = _link(network.links, name)
-
-    def _power(self, host: SimHost, on: bool) -> None:
-        """Asleep or awake: nothing of it runs, and what is sent to it waits or is lost."""
-        host.paused = not on
-        (self._loop.resume if on else self._loop.pause)(host.owner)
+                    network.hosts[name].link = link_of(network.links, name)
 
     # --- parts -------------------------------------------------------------------------------------------
 
-    def _host(self, name: str, disk: SimDisk, link: Link, speed: float) -> SimHost:
+    def _host(self, name: str, disk: SimDisk, link: Link, speed: float) -> CountedHost:
         node = identity_of(self._seed, name).node
-        host = _CountedHost(self._loop, self._network, name, 1, disk, node=node, link=link, speed=speed)
+        host = CountedHost(self._loop, self._network, name, 1, disk, node=node, link=link, speed=speed)
         host.busy_s = self._busy_s
         return host
 
@@ -201,17 +242,20 @@ class _World:
             host, identity_of(self._seed, host.name), invitation, lambda *_: self._trainer(), options
         )
 
-    def _trainer(self) -> ToyTrainer:
+    def _manifest(self) -> Manifest:
+        shard = Shard(blob=BlobId("0" * 64), items=1 << 20)
+        return Manifest(
+            kind="tokens", dtype="uint8", train=(shard,), validation=(shard,), context=1, vocab_size=256
+        )
+
+    def _trainer(self) -> Trainer:
         layout = toy_layout(self._params, self._recipe.strategy.schedule.fragments)
         return ToyTrainer(layout, self._recipe.inner.batch_size)
 
     def _calm_fleet(self) -> calm.Fleet:
-        shard = Shard(blob=BlobId("0" * 64), items=1 << 20)
         return calm.Fleet(
             recipe=self._recipe,
-            manifest=Manifest(
-                kind="tokens", dtype="uint8", train=(shard,), validation=(shard,), context=1, vocab_size=256
-            ),
+            manifest=self._manifest(),
             make_trainer=self._trainer,
             computers=(),
             seed=self._seed,
@@ -220,6 +264,7 @@ class _World:
     def _appended(self, entry: Entry) -> None:
         if isinstance(entry.body, Seal):
             self._seals.append(entry.body)
+            self._sealed_s = self._loop.time()
 
     def _spawn(self, host: SimHost, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         return self._loop.spawn(host.owner, work, name)
@@ -231,8 +276,11 @@ class _World:
                 f"no round was sealed ({ended})",
                 "give it more time, or membership.min_nodes less",
             )
-        claims = [_claims(seal) for seal in self._seals]
+        claims = [claims_of(seal) for seal in self._seals]
         accepted, virtual_s = sum(len(found) for found in claims), self._loop.time()
+        samples = sum(claim.samples for found in claims for claim in found)
+        speed = sum(line.speed for line in self._network.links.lines)
+        possible = self._sealed_s * speed * self._recipe.inner.batch_size / (self._fleet.step or STEP_S)
         return Played(
             fleet=self._fleet.name,
             nodes=nodes,
@@ -243,17 +291,21 @@ class _World:
             rejected=sum(len(seal.rejected) for seal in self._seals),
             updates_per_round=round(accepted / len(self._seals), 2),
             steps=sum(claim.steps for found in claims for claim in found),
-            loss_first=_mean_loss(next(found for found in claims if found)),
-            loss_last=_mean_loss(next(found for found in reversed(claims) if found)),
+            loss_first=mean_loss(next(found for found in claims if found)),
+            loss_last=mean_loss(next(found for found in reversed(claims) if found)),
             sent_bytes=self._network.sent_bytes,
             utilisation=round(sum(self._busy_s.values()) / (nodes * virtual_s), 4),
+            samples=samples,
+            useful_samples_per_s=round(samples / self._sealed_s, 3),
+            possible_samples_per_s=round(possible / self._sealed_s, 3),
+            throughput_share=round(samples / possible, 4),
             events=self._events,
             params=self._params,
             ended=ended,
         )
 
 
-def _link(links: Network, name: str) -> Link:
+def link_of(links: Network, name: str) -> Link:
     """A line as the simulated network has it: no packets, so that what is lost is a rate that much lower."""
     line = links.lines[links.names[name]]
     left = 1 - line.loss
@@ -265,10 +317,10 @@ def _link(links: Network, name: str) -> Link:
     )
 
 
-def _claims(seal: Seal) -> list[Claim]:
+def claims_of(seal: Seal) -> list[Claim]:
     found = [parse(item.claim.payload, Claim) for item in seal.accepted]
     return [claim for claim in found if claim is not None]
 
 
-def _mean_loss(claims: list[Claim]) -> float:
+def mean_loss(claims: list[Claim]) -> float:
     return sum(claim.loss for claim in claims) / len(claims)

@@ -14,13 +14,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import blake3
 
 from shoal.base.disk import Buffer, Disk
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
+from shoal.replica.borrowing import borrowed, look_alikes
 from shoal.replica.parts import FIRST_BYTES, MAX_PARTS, header_bytes, sizes_of
 
 CHUNK_BYTES = 1 << 20
@@ -125,6 +126,8 @@ class BlobStore:
     """Files `blobs/ID`, `blobs/ID.part` while arriving, `blobs/ID.rotten` once found so. Thread-safe."""
 
     def __init__(self, disk: Disk, reached: Callable[[str], None]) -> None:
+        self.disk = disk
+        """The folder that `blobs` lies in."""
         self._disk = disk
         self._reached = reached
         self._lock = threading.Lock()
@@ -202,6 +205,7 @@ class BlobStore:
                 return ()
             if blob not in self._arriving:
                 self._arriving[blob] = _Arriving(chunks, set(self._unsound_chunks(blob, chunks)))
+                self._borrow(blob, self._arriving[blob])
             arriving = self._arriving[blob]
             arriving.moved = True
             if not chunks.hashes:
@@ -289,6 +293,12 @@ class BlobStore:
                 removed += 1
             self._unneeded_since = since
             return removed
+
+    def discard(self, blob: BlobId) -> None:
+        """Remove a blob now."""
+        with self._lock:
+            if is_blob_id(blob):
+                self._remove(blob)
 
     def used_bytes(self) -> int:
         """What all files here take, an arrival as much as has come of it. Cheap."""
@@ -382,6 +392,25 @@ class BlobStore:
             if blake3.blake3(self._disk.read(part, *chunks.span(index))).digest() != expected:
                 unsound.append(index)
         return unsound
+
+    def _borrow(self, blob: BlobId, arriving: _Arriving) -> None:
+        """Take over the chunks that an older version of the same has."""
+        size_bytes, lists = arriving.chunks.size_bytes, []
+        if size_bytes <= CHUNK_BYTES:
+            return
+        stored = {BlobId(name): size for name, size in self._counted().items() if is_blob_id(name)}
+        for other in look_alikes(size_bytes, stored):
+            known = self._lists.get(other) or chunk_list(self._disk.read(_path(other)))
+            if known.blob == other:
+                self._lists[other] = known
+            lists.append((known.hashes, partial(self._chunk, other, known)))
+        missing = {index: arriving.chunks.hashes[index] for index in arriving.missing}
+        for index, data in borrowed(missing, lists):
+            self._disk.write_at(f"{_path(blob)}.part", arriving.chunks.span(index)[0], data)
+            arriving.missing.discard(index)
+
+    def _chunk(self, blob: BlobId, chunks: ChunkList, index: int) -> bytes:
+        return self._disk.read(_path(blob), *chunks.span(index))
 
 
 def _path(blob: BlobId) -> str:

@@ -12,6 +12,7 @@ Every path begins with the run's id; below that:
     get proof               what this process has against the coordinator; empty if nothing
     put blobs/ID/chunks     announce a blob: the reply lists the missing chunks, or is the receipt
     put blobs/ID/INDEX      one chunk: the reply is empty, or the receipt when it was the last
+    put blobs/ID/at/OFFSET/SIZE     a range of a small blob, unannounced: the receipt once all of it is here
     put proof               two entries signed for one position: from anybody, since it speaks for itself
 """
 
@@ -25,7 +26,8 @@ import msgspec
 
 from shoal.base.host import Refused
 from shoal.base.ids import BlobId, NodeId, RunId
-from shoal.replica.blobs import BlobStore, is_blob_id, read_chunk_list
+from shoal.replica.assembling import Assembling
+from shoal.replica.blobs import BlobStore, chunk_list, is_blob_id, read_chunk_list
 from shoal.runlog.entries import Receipt
 from shoal.runlog.evidence import Evidence
 from shoal.wire.identity import Identity
@@ -115,6 +117,7 @@ class RunResources:
         self.max_blob_bytes = max_blob_bytes
         """How large a blob others may push here; may be changed while serving."""
         self._arrivals = Arrivals(blobs.abandon)
+        self._assembling = Assembling()
         self._lock = threading.Lock()
         self._landing_bytes = 0
         """Chunks that were let in and are not in the store's count yet."""
@@ -148,6 +151,9 @@ class RunResources:
                 return msgspec.msgpack.encode(self._announce(BlobId(name), body, sender))
             case ["blobs", name, index] if is_blob_id(name) and index.isdecimal() and len(index) < 8:
                 return msgspec.msgpack.encode(self._take(BlobId(name), int(index), body, sender))
+            case ["blobs", name, "at", *place] if is_blob_id(name) and _are_numbers(place):
+                offset, size_bytes = map(int, place)
+                return msgspec.msgpack.encode(self._gather(BlobId(name), offset, size_bytes, body, sender))
         raise Refused("no such resource")
 
     def _take_proof(self, body: bytes) -> bytes:
@@ -185,6 +191,23 @@ class RunResources:
                 raise Refused(f"chunk {index} is not the announced one")
         return self._completed(blob)
 
+    def _gather(self, blob: BlobId, offset: int, size_bytes: int, body: bytes, sender: NodeId) -> PutReply:
+        if self._blobs.has(blob):
+            return PutReply((), self.receipt(blob))
+        if size_bytes > self.max_blob_bytes:
+            raise Refused(f"a blob here may have {self.max_blob_bytes} bytes, not {size_bytes}")
+        try:
+            whole = self._assembling.take(sender, blob, offset, size_bytes, body)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+        if whole is None:
+            return PutReply(())
+        if chunk_list(whole).blob != blob:
+            raise Refused("these bytes are not the blob")
+        with self._room(size_bytes):
+            self._blobs.put(whole)
+        return PutReply((), self.receipt(blob))
+
     def _completed(self, blob: BlobId) -> PutReply:
         if not self._blobs.finish(blob):
             return PutReply(())
@@ -206,6 +229,10 @@ class RunResources:
     def _require_room(self, size_bytes: int) -> None:
         if self._blobs.used_bytes() + self._landing_bytes + size_bytes > self.quota_bytes:
             raise Refused(f"no room: the disk quota of {self.quota_bytes} bytes is used up")
+
+
+def _are_numbers(place: list[str]) -> bool:
+    return len(place) == 2 and all(part.isdecimal() and len(part) < 12 for part in place)
 
 
 class ResourcesByRun:

@@ -7,6 +7,7 @@ that befits its size and its peer, what came before a failure is kept, and no la
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ LANES_PER_PEER = 4
 MAX_LANES = 8
 PIECE_BYTES = 128 << 10
 """The least that is asked for at a time, and what a peer whose speed is unknown is asked for first."""
+TINY_BYTES = 16 << 10
+"""Up to here a blob is asked of one peer first, without lanes."""
 ENOUGH_BYTES_S = 1 << 20
 """Below this the last resort helps."""
 REMEMBER_S = 45.0
@@ -98,16 +101,20 @@ class Lines:
         return self._host.clock.now()
 
     def of(self, node: NodeId) -> _Line:
-        if node not in self._lines and len(self._lines) >= MAX_LINES:
-            del self._lines[next(iter(self._lines))]
-        return self._lines.setdefault(node, _Line())
+        line = self._lines.get(node)
+        if line is None:
+            if len(self._lines) >= MAX_LINES:
+                del self._lines[next(iter(self._lines))]
+            line = self._lines[node] = _Line()
+        return line
 
     def failed(self, node: NodeId) -> None:
         self.of(node).failed_at = self.now()
 
     def is_unwell(self, node: NodeId) -> bool:
         line = self._lines.get(node)
-        return line is not None and self.now() - line.failed_at < REMEMBER_S
+        # Most lines never failed: that is known without a look at the clock.
+        return line is not None and line.failed_at != -math.inf and self.now() - line.failed_at < REMEMBER_S
 
     async def get(self, peer: Peer, path: str, start: int, stop: int) -> bytes:
         """A range, in the time that befits its size and this peer. Raises `_TooSlow` or `ChannelClosed`."""
@@ -123,6 +130,13 @@ class Lines:
                 raise _TooSlow(str(error)) from error
             line.answered(len(data), self.now() - began, timeout_s)
             return data
+
+    async def get_at_once(self, peer: Peer, path: str, size_bytes: int) -> bytes | None:
+        """A resource so small that there is nothing to share out, asked of one peer; None if it does not come soon."""
+        with contextlib.suppress(TimeoutError, ChannelClosed):
+            async with asyncio.timeout(self.late_s):
+                return await self.get(peer, path, 0, size_bytes)
+        return None
 
     def piece_bytes(self, node: NodeId) -> int:
         """How much to ask this peer for: what it gives in a short while, so that little is lost when it fails."""
@@ -160,6 +174,7 @@ class Transfer:
         self._parts: dict[tuple[int, NodeId], bytearray] = {}
         """Beginnings of ranges, by giver: when the whole turns out wrong it is known whose it was."""
         self._lanes: dict[asyncio.Task[None], NodeId] = {}
+        self._lanes_to: dict[NodeId, int] = {}
         self._useless: set[NodeId] = set()
         self._last: NodeId | None = None
         self._moved_bytes = 0
@@ -197,24 +212,40 @@ class Transfer:
 
     def _fill(self, group: asyncio.TaskGroup, peers: Sequence[Peer]) -> None:
         """Start lanes, evenly, to peers that are well before those that are not."""
-        willing = [peer for peer in peers if peer.node not in self._useless]
-        while True:
-            lanes = {peer.node: self._lanes_to(peer.node) for peer in willing}
-            busy = sum(count for node, count in lanes.items() if not self._lines.is_unwell(node))
-            free = [peer for peer in willing if lanes[peer.node] < self._lines.of(peer.node).lanes]
-            enough = busy >= min(MAX_LANES, len(self._left)) or sum(lanes.values()) >= 2 * MAX_LANES
-            if enough or not free:
-                return
-            peer = min(free, key=lambda peer: (self._lines.is_unwell(peer.node), lanes[peer.node]))
+        wanted = min(MAX_LANES, len(self._left))
+        while not self._enough(wanted, peers) and (peer := self._freest(peers)) is not None:
             lane = group.create_task(self._lane(peer), name=f"fetch from {peer.node[:8]}")
             self._lanes[lane] = peer.node
+            self._lanes_to[peer.node] = self._lanes_to.get(peer.node, 0) + 1
             lane.add_done_callback(self._ended)
 
-    def _lanes_to(self, node: NodeId) -> int:
-        return sum(1 for of in self._lanes.values() if of == node)
+    def _enough(self, wanted: int, peers: Sequence[Peer]) -> bool:
+        """True if as many lanes as are of use go to these peers. Costs what there are lanes, not peers."""
+        if len(self._lanes) < wanted:
+            return False
+        asked = {peer.node for peer in peers}
+        of = [node for node in self._lanes.values() if node in asked and node not in self._useless]
+        return len(of) >= 2 * MAX_LANES or sum(not self._lines.is_unwell(node) for node in of) >= wanted
+
+    def _freest(self, peers: Sequence[Peer]) -> Peer | None:
+        """The first of those with the fewest lanes, peers that are well before others; None if nobody has room."""
+        best: tuple[bool, int] | None = None
+        found = None
+        for peer in peers:
+            lanes = self._lanes_to.get(peer.node, 0)
+            if peer.node in self._useless or lanes >= self._lines.of(peer.node).lanes:
+                continue
+            rank = (self._lines.is_unwell(peer.node), lanes)
+            if best is None or rank < best:
+                best, found = rank, peer
+                if rank == (False, 0):
+                    break
+        return found
 
     def _ended(self, lane: asyncio.Task[None]) -> None:
-        self._lanes.pop(lane, None)
+        node = self._lanes.pop(lane, None)
+        if node is not None:
+            self._lanes_to[node] -= 1
         self._tell()
 
     def _tell(self) -> None:
@@ -251,7 +282,7 @@ class Transfer:
     async def _next(self, peer: Peer) -> int | None:
         """A range for this peer to bring, waited for; None once its lane is not needed."""
         line = self._lines.of(peer.node)
-        while self._left and peer.node not in self._useless and self._lanes_to(peer.node) <= line.lanes:
+        while self._left and peer.node not in self._useless and self._lanes_to[peer.node] <= line.lanes:
             index = self._pick(peer.node)
             if index is not None:
                 return index

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 import torch
@@ -18,12 +18,14 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
 from shoal.coordinator.events import Event, RewindAsked, StopAsked
+from shoal.coordinator.leading import Lead
 from shoal.coordinator.service import CoordinatorService
 from shoal.node.options import NodeOptions
 from shoal.node.service import NodeService
 from shoal.node.session import Invitation
 from shoal.runlog.files import FileLogStore
-from shoal.worlds.simulated.demands import Demands, Place
+from shoal.worlds.simulated.database import DatabaseHandle, SimDatabase
+from shoal.worlds.simulated.demands import Demands, Place, leader_of
 from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.founding import TOKEN, found_run, identity_of, make_trainer
 from shoal.worlds.simulated.host import SimHost
@@ -31,7 +33,7 @@ from shoal.worlds.simulated.liars import LIARS
 from shoal.worlds.simulated.loop import SimLoop, call_later
 from shoal.worlds.simulated.network import Faults, HostDied, SimNetwork
 from shoal.worlds.simulated.referee import Foul, Referee
-from shoal.worlds.simulated.scenario import Machine, Scenario, draw_scenario
+from shoal.worlds.simulated.scenario import Scenario, draw_scenario, with_standbys
 
 EVENT_BUDGET = 200_000
 OPERATOR_RETRY_S = 0.5
@@ -45,15 +47,16 @@ class Outcome:
     events: int
     virtual_s: float
     crashes: int
+    takeovers: int
     cpu_s: float
 
 
-def run_seed(seed: int) -> Outcome:
-    """Run one seed to its end. Raises `Foul` (or whatever broke)."""
+def run_seed(seed: int, *, failover: bool = False) -> Outcome:
+    """Run one seed to its end, with coordinators standing by if asked. Raises `Foul` (or whatever broke)."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
     began = time.process_time()
-    scenario = draw_scenario(seed)
+    scenario = with_standbys(draw_scenario(seed)) if failover else draw_scenario(seed)
     loop = SimLoop(seed, event_budget=EVENT_BUDGET)
     chaos = Chaos(loop, scenario)
     try:
@@ -70,6 +73,7 @@ def run_seed(seed: int) -> Outcome:
         events=loop.events,
         virtual_s=loop.time(),
         crashes=chaos.crashes,
+        takeovers=chaos.database.changes,
         cpu_s=time.process_time() - began,
     )
 
@@ -104,25 +108,38 @@ class Chaos:
         lies = dict(scenario.liars)
         self.places = {
             m.name: Place(m, identity_of(scenario.seed, m.name), lie=lies.get(m.name, ""))
-            for m in self._machines()
+            for m in (scenario.coordinator, *scenario.nodes)
         }
+        for (
+            machine
+        ) in scenario.standbys:  # One key: to nodes they are the same coordinator, at other addresses.
+            self.places[machine.name] = Place(machine, self.places["coordinator"].identity)
         self.referee = Referee({})
         for name, place in self.places.items():
             self.referee.watch(name, place.identity.node, lies=bool(place.lie))
         self.network.tap = self.referee.frame
+        self.database = SimDatabase(loop, self.referee, self.run)
 
-    def _machines(self) -> Iterator[Machine]:
-        yield self.scenario.coordinator
-        yield from self.scenario.nodes
+    def _coordinators(self) -> list[Place]:
+        return [self.places[machine.name] for machine in self.scenario.coordinators]
 
     async def play(self) -> None:
         """Found the run, start everyone, make trouble, heal, and demand progress."""
         coordinator = self.places["coordinator"]
         alone = self.scenario.recipe.strategy.seal_rule().shares_fleet
-        demands = Demands(self.loop, self.run, self.referee, self.places, close=10 if alone else 2)
-        genesis = found_run(coordinator.disk, coordinator.identity, self.run, self.scenario)
+        demands = Demands(
+            self.loop,
+            self.run,
+            self.referee,
+            self._coordinators(),
+            self._nodes(),
+            close=10 if alone else 2,
+        )
+        store = self.database.rows if self.scenario.standbys else None
+        genesis = found_run(coordinator.disk, coordinator.identity, self.run, self.scenario, store)
         self.referee.appended(0, genesis)
-        self._start(coordinator)
+        for place in self._coordinators():
+            self._start(place)
         late = "late" in self.scenario.troubles
         for number, place in enumerate(self._nodes()):
             if late and number % 2:
@@ -161,20 +178,26 @@ class Chaos:
         place.host = host
         self.loop.trace("start", machine.name)
         work: Awaitable[object]
-        if machine.name == "coordinator":
-            store = WatchedLog(host, self.referee)
-            self.referee.restarted(list(store.read(self.run)), set(store.kept(self.run, CLAIM_PREFIX)))
-            place.service = CoordinatorService(host, place.identity, store)
+        if machine in self.scenario.coordinators:
+            place.service = self._coordinator_service(place, host)
             work = place.service.serve()
         else:
             place.service = self._node_service(place, host)
             work = place.service.run()
         place.task = self.loop.spawn(host.owner, self._live(place, host, work), machine.name)
 
+    def _coordinator_service(self, place: Place, host: SimHost) -> CoordinatorService:
+        if self.scenario.standbys:
+            shared = DatabaseHandle(self.database, host.name)
+            return CoordinatorService(host, place.identity, shared, Lead(shared, host.name))
+        store = WatchedLog(host, self.referee)
+        self.referee.restarted(list(store.read(self.run)), set(store.kept(self.run, CLAIM_PREFIX)))
+        return CoordinatorService(host, place.identity, store)
+
     def _node_service(self, place: Place, host: SimHost) -> NodeService:
         invitation = Invitation(
             coordinator=self.places["coordinator"].identity.node,
-            addresses=("coordinator",),
+            addresses=tuple(machine.name for machine in self.scenario.coordinators),
             run=self.run,
             token=TOKEN,
             name=place.machine.name,
@@ -203,11 +226,26 @@ class Chaos:
             if group.split(HostDied)[1] is None:
                 return
             error = _first(group)
+            if self._is_deposed(place, error):
+                return
             late = isinstance(error, ShoalError) and error.code == "SH-JOIN-08"
             if not place.lie and not (late and self.referee.view.stopped is not None):
                 raise
             reason = "refused"
+        except ShoalError as error:
+            if not self._is_deposed(place, error):
+                raise
+            return
         call_later(self.loop, 0.0, lambda: self._gone(place, host, reason))
+
+    def _is_deposed(self, place: Place, error: BaseException) -> bool:
+        """Whether a coordinator has lost the lead or the database; if so its process ends, and is started again."""
+        coded = isinstance(error, ShoalError) and error.code in ("SH-LEAD-01", "SH-LOG-04")
+        if not coded or place.machine not in self.scenario.coordinators or place.host is None:
+            return False
+        call_later(self.loop, 0.0, place.host.die)
+        self._after(self._rng.uniform(0.2, 5), place)
+        return True
 
     def _gone(self, place: Place, host: SimHost, reason: str) -> None:
         """A node's process is over: it left for a while, or the run has ended for it."""
@@ -234,7 +272,7 @@ class Chaos:
             self.loop.trace("crash", place.machine.name)
             self.crashes += 1
             place.host.die()
-            self._after(self._rng.uniform(0.2, 6), place)
+            self._after(self._rng.uniform(0.2, 10 if self.scenario.standbys else 6), place)
 
     def _wipe(self, place: Place) -> None:
         """A machine burns down with its disk; somebody new joins in its stead."""
@@ -279,7 +317,13 @@ class Chaos:
             case "crash":
                 self._crash(place)
             case "coordinator":
-                self._crash(self.places["coordinator"])
+                self._crash(leader_of(self._coordinators()))
+            case "stall":
+                self._hang(leader_of(self._coordinators()), rng.uniform(2, 10))
+            case "database":
+                name = leader_of(self._coordinators()).machine.name
+                self.database.unreachable.add(name)
+                self.loop.call_later(rng.uniform(0.5, 8), lambda: self.database.unreachable.discard(name))
             case "hang":
                 victim = rng.choice(list(self.places.values()))
                 self._hang(victim, rng.uniform(0.5, 8))
@@ -338,7 +382,7 @@ class Chaos:
         self._ask(RewindAsked(self._rng.choice(places or [0]), "the operator wants it"))
 
     def _ask(self, event: Event) -> None:
-        place = self.places["coordinator"]
+        place = leader_of(self._coordinators())
         host, service = place.host, place.service
         if host is not None and host.alive and isinstance(service, CoordinatorService):
             self.loop.spawn(host.owner, service.post(self.run, event), "the operator")
@@ -352,6 +396,7 @@ class Chaos:
         faults.loss = faults.duplicate = faults.reorder = faults.corrupt = 0.0
         faults.cut.clear()
         faults.clogged.clear()
+        self.database.unreachable.clear()
         for place in self.places.values():
             place.paused_until = 0.0
             if place.host is not None and place.host.paused:

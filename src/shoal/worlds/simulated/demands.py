@@ -48,20 +48,39 @@ class Place:
     """Somebody uses the machine until then: its node may not train."""
 
 
+def leader_of(coordinators: list[Place]) -> Place:
+    """The coordinator that serves the run now, or the first."""
+    for place in coordinators:
+        alive = place.host is not None and place.host.alive and not place.host.paused
+        if alive and isinstance(place.service, CoordinatorService) and place.service.ready.is_set():
+            return place
+    return coordinators[0]
+
+
 class Demands:
     """Asked once nothing goes wrong any more."""
 
     def __init__(
-        self, loop: SimLoop, run: RunId, referee: Referee, places: dict[str, Place], close: int = 2
+        self,
+        loop: SimLoop,
+        run: RunId,
+        referee: Referee,
+        coordinators: list[Place],
+        nodes: list[Place],
+        close: int = 2,
     ) -> None:
         self._loop = loop
         self._run = run
         self._referee = referee
-        self._coordinator = places["coordinator"]
-        self._nodes = [place for name, place in places.items() if name != "coordinator"]
+        self._coordinators, self._nodes = coordinators, nodes
         self._honest = [place for place in self._nodes if not place.lie]
         self._close = close
         """How many seals behind is still with everybody else; where nobody is waited for, there are many."""
+
+    @property
+    def _coordinator(self) -> Place:
+        """The one that leads; any, while nobody does."""
+        return leader_of(self._coordinators)
 
     async def progress(self) -> None:
         """Some more rounds with honest work in them, and then a moment at which everyone is on the same state."""
@@ -71,6 +90,7 @@ class Demands:
             f"no progress after healing, {self._referee.honest_rounds} of {goal} rounds",
         )
         self._check_states()
+        await self._until(self._has_snapshot, "the leader does not have the saved state")
         self._check_snapshot()
 
     async def end(self) -> None:
@@ -86,6 +106,7 @@ class Demands:
         if lost := self._referee.unsettled():
             raise Foul(f"the run ended with acknowledged claims that nothing settled: {sorted(lost)}")
         self._check_states()
+        await self._until(self._has_snapshot, "the leader does not have the saved state")
         final = state_hash(self._check_snapshot())
         for place in self._honest:
             service = place.service
@@ -123,7 +144,7 @@ class Demands:
         return set(newest.items())
 
     def _raise_failures(self) -> None:
-        for place in (self._coordinator, *self._honest):
+        for place in (*self._coordinators, *self._honest):
             if place.task is not None and place.task.done() and not place.task.cancelled():
                 error = place.task.exception()
                 if error is not None:
@@ -161,12 +182,18 @@ class Demands:
                 raise Foul(f"{place.machine.name} holds a state at {at} that it did not attest")
         self._loop.trace("end", self._referee.view.head.hash, sorted(states.items()))
 
+    def _blobs(self) -> BlobStore:
+        return BlobStore(SubDisk(self._coordinator.disk, f"runs/{self._run}"), lambda point: None)
+
+    def _has_snapshot(self) -> bool:
+        """One that has just taken over has to fetch it. Alone, a coordinator never lets go of it."""
+        return len(self._coordinators) == 1 or self._blobs().has(self._referee.view.best_start().blob)
+
     def _check_snapshot(self) -> State:
         """The latest saved state is with the coordinator, and is what the log says."""
         view = self._referee.view
-        saved = view.best_start()
+        saved, blobs = view.best_start(), self._blobs()
         assert view.genesis is not None
-        blobs = BlobStore(SubDisk(self._coordinator.disk, f"runs/{self._run}"), lambda point: None)
         try:
             state = decode_state(blobs.get(saved.blob), view.genesis.layout)
         except (FileNotFoundError, ShoalError) as error:

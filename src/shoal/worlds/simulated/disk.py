@@ -12,11 +12,34 @@ from shoal.base.disk import Buffer, folder_of
 
 
 class _Inode:
-    __slots__ = ("durable", "live")
+    """A file's bytes. What was synced is a prefix of `live` until something in it is overwritten, and whole files that
+    were written at once are shared by whoever wrote the same bytes: a thousand nodes then keep one copy."""
+
+    __slots__ = ("_durable", "_synced", "live")
 
     def __init__(self) -> None:
-        self.live = bytearray()
-        self.durable = b""
+        self.live: bytes | bytearray = b""
+        self._synced = 0
+        self._durable: bytes | None = None
+
+    @property
+    def durable(self) -> bytes:
+        return bytes(self.live[: self._synced]) if self._durable is None else self._durable
+
+    def sync(self) -> None:
+        self._durable, self._synced = None, len(self.live)
+
+    def replace(self, data: Buffer) -> None:
+        self._durable = self.durable
+        self.live = bytes(data)
+
+    def changing(self, offset: int) -> bytearray:
+        """The bytes, to be changed from here on."""
+        if self._durable is None and offset < self._synced:
+            self._durable = self.durable
+        if isinstance(self.live, bytes):
+            self.live = bytearray(self.live)
+        return self.live
 
 
 class SimDisk:
@@ -25,6 +48,8 @@ class SimDisk:
     def __init__(self) -> None:
         self._names: dict[str, _Inode] = {}
         self._durable_names: dict[str, _Inode] = {}
+        self._renamed: dict[str, dict[str, None]] = {}
+        """By folder, the names that came or went since it was synced."""
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
         return bytes(self._inode(path).live[start:stop])
@@ -34,40 +59,41 @@ class SimDisk:
         return None if inode is None else len(inode.live)
 
     def write(self, path: str, data: Buffer) -> None:
-        # A new inode, as open(O_TRUNC) of a file whose old content was synced may still leave the old bytes.
-        inode = self._names.setdefault(path, _Inode())
-        inode.live = bytearray(data)
+        # An open(O_TRUNC) of a file whose old content was synced may still leave the old bytes.
+        self._made(path).replace(data)
 
     def write_at(self, path: str, offset: int, data: Buffer) -> None:
-        live = self._names.setdefault(path, _Inode()).live
+        live = self._made(path).changing(offset)
         if len(live) < offset:
             live.extend(bytes(offset - len(live)))
         live[offset : offset + len(data)] = data
 
     def append(self, path: str, data: Buffer) -> None:
-        self._names.setdefault(path, _Inode()).live.extend(data)
+        inode = self._made(path)
+        inode.changing(len(inode.live)).extend(data)
 
     def truncate(self, path: str, size: int) -> None:
-        del self._inode(path).live[size:]
+        del self._inode(path).changing(size)[size:]
 
     def sync(self, path: str) -> None:
-        inode = self._inode(path)
-        inode.durable = bytes(inode.live)
+        self._inode(path).sync()
 
     def sync_folder(self, path: str) -> None:
-        here = [name for name in {**self._names, **self._durable_names} if folder_of(name) == path]
-        for name in here:
+        for name in self._renamed.pop(path, ()):
             if name in self._names:
                 self._durable_names[name] = self._names[name]
             else:
-                del self._durable_names[name]
+                self._durable_names.pop(name, None)
 
     def rename(self, old: str, new: str) -> None:
         self._names[new] = self._inode(old)
         del self._names[old]
+        self._touched(old)
+        self._touched(new)
 
     def remove(self, path: str) -> None:
-        self._names.pop(path, None)
+        if self._names.pop(path, None) is not None:
+            self._touched(path)
 
     def list(self, folder: str) -> list[str]:
         prefix = f"{folder}/" if folder else ""
@@ -85,10 +111,20 @@ class SimDisk:
                     del names[name]
         for name in sorted(names):
             inode = names[name]
-            if bytes(inode.live) != inode.durable:
-                inode.live = bytearray(_what_is_left(inode, rng))
-            inode.durable = bytes(inode.live)
-        self._names, self._durable_names = names, dict(names)
+            if inode.live != inode.durable:
+                inode.live = _what_is_left(inode, rng)
+            inode.sync()
+        self._names, self._durable_names, self._renamed = names, dict(names), {}
+
+    def _made(self, path: str) -> _Inode:
+        inode = self._names.get(path)
+        if inode is None:
+            inode = self._names[path] = _Inode()
+            self._touched(path)
+        return inode
+
+    def _touched(self, path: str) -> None:
+        self._renamed.setdefault(folder_of(path), {})[path] = None
 
     def _inode(self, path: str) -> _Inode:
         inode = self._names.get(path)

@@ -14,6 +14,7 @@ import torch
 
 from shoal.base.disk import Disk, SubDisk
 from shoal.base.ids import BlobId, RunId
+from shoal.base.logstore import LogStore
 from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, token_hash
 from shoal.data.dataset import open_dataset
 from shoal.data.manifest import Manifest, Shard
@@ -34,8 +35,10 @@ TOKEN = "let me in"  # noqa: S105 (a simulated token)
 BEGAN_MS = 1_800_000_000_000
 
 
-def found_run(disk: Disk, identity: Identity, run: RunId, scenario: Scenario) -> bytes:
-    """Put a genesis entry, its blobs and a join token on the coordinator's disk; the entry."""
+def found_run(
+    disk: Disk, identity: Identity, run: RunId, scenario: Scenario, store: LogStore | None = None
+) -> bytes:
+    """Put a genesis entry, its blobs and a join token on the coordinator's disk, or into its store; the entry."""
     blobs = BlobStore(SubDisk(disk, f"runs/{run}"), lambda point: None)
     recipe = scenario.recipe
     manifest = _digits(blobs) if scenario.torch else _toy_manifest(blobs)
@@ -53,7 +56,7 @@ def found_run(disk: Disk, identity: Identity, run: RunId, scenario: Scenario) ->
         arithmetic=ARITHMETIC,
     )
     link = make_link(identity, run, NO_HEAD, 1, BEGAN_MS, genesis)
-    store = FileLogStore(disk, lambda point: None)
+    store = store or FileLogStore(disk, lambda point: None)
     store.append(run, 0, link.encoded)
     token = JoinToken(sha256=token_hash(TOKEN))
     store.keep(run, f"{TOKEN_PREFIX}0", msgspec.msgpack.encode(token))

@@ -6,7 +6,7 @@ In flows a seed; out flow plain values. Invariant: the seed alone decides, so a 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from shoal.strategy.recipe import Recipe, recipe_from
@@ -21,6 +21,8 @@ BIG_SIZE = 300_000
 LIAR_CHANCE = 0.15
 END_CHANCE = 0.25
 KINDS = ("crash", "hang", "cut", "clog", "coordinator", "leave", "late", "wipe", "pause", "rewind")
+FAILOVER_KINDS = ("coordinator", "database", "stall")
+"""What happens to leaders where others stand by: they die, lose the database, or hang."""
 ENDS = ("rounds", "tokens", "seconds", "stop")
 BASES = (
     "ddp",
@@ -40,6 +42,8 @@ OUTSIDE_EVERY = 12
 """One seed in so many has one of them."""
 IN_PAIRS, PAIRS_EVERY = "gossip", 12
 """One seed in so many has nodes that meet in pairs."""
+AWARE_EVERY = 8
+"""One seed in so many is planned by what was measured."""
 DIGESTS_EVERY = 6
 """One seed in so many is folded through digests."""
 OUTSIDE_STEP_S = 1.0
@@ -84,6 +88,12 @@ class Scenario:
     """When the operator stops it, if that is its end."""
     liars: tuple[tuple[str, str], ...]
     """(node, kind of lie), fewer than a third of the nodes."""
+    standbys: tuple[Machine, ...] = ()
+    """Other coordinators, on one database with the first."""
+
+    @property
+    def coordinators(self) -> tuple[Machine, ...]:
+        return (self.coordinator, *self.standbys)
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -116,6 +126,21 @@ def draw_scenario(seed: int) -> Scenario:
         ends=ends,
         stop_at_s=rng.uniform(1, chaos_s),
         liars=_draw_liars(rng, names) if lies else (),
+    )
+
+
+def with_standbys(scenario: Scenario) -> Scenario:
+    """The same with one or two coordinators that stand by, and trouble for whoever leads."""
+    rng = random.Random(f"standbys/{scenario.seed}")  # noqa: S311
+    names = [f"standby-{number}" for number in range(1, rng.choice([2, 2, 3]))]
+    machines = tuple(_draw_machine(rng, name, inbound=True, big=scenario.size == BIG_SIZE) for name in names)
+    others = rng.sample(scenario.troubles, min(3, len(scenario.troubles)))
+    return replace(
+        scenario,
+        standbys=machines,
+        troubles=(*sorted(others), *FAILOVER_KINDS),
+        trouble_every_s=min(scenario.trouble_every_s, 2.0),
+        chaos_s=scenario.chaos_s + 6.0,
     )
 
 
@@ -301,6 +326,9 @@ def _draw_recipe(
         values["strategy"] = _in_pairs(values["strategy"], 1 + seed // PAIRS_EVERY % 4)
     if seed % DIGESTS_EVERY == 4:
         values["strategy"] = _through_digests(values["strategy"], seed // DIGESTS_EVERY)
+    if seed % AWARE_EVERY == 6:
+        values["strategy"]["schedule"].pop("seconds", None)  # The planner decides how long a round is.
+        values["strategy"]["planner"] = {"kind": "aware"}
     if seed % OUTSIDE_EVERY == 5 and not torch_model and not big:
         preset = OUTSIDE[seed // OUTSIDE_EVERY % len(OUTSIDE)]
         values["strategy"] = _outside(preset, values["strategy"], has_end=ends != "seconds")
