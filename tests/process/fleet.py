@@ -65,6 +65,8 @@ class Fleet:
         self.ticket = ""
         self.coordinator: Child | None = None
         self.nodes: dict[str, Child] = {}
+        self.environment: dict[str, str] = {}
+        """What everybody finds in theirs."""
         self._children: list[Child] = []
         self._api = httpx.Client(timeout=10.0)
 
@@ -95,9 +97,9 @@ class Fleet:
         """A node's folder for the run."""
         return self.home_of(name) / "node" / "runs" / self.run
 
-    def serve(self, recipe: dict[str, Any] | None = None, *, failpoint: str = "") -> Child:
+    def serve(self, recipe: dict[str, Any] | None = None, *, failpoint: str = "", port: int = 0) -> Child:
         """Start the coordinator, or start it again, and wait until it is ready."""
-        self._start_coordinator(recipe, failpoint)
+        self._start_coordinator(recipe, failpoint, port)
         assert self.coordinator is not None
         child, before = self.coordinator, self._ready_lines
         eventually(
@@ -116,8 +118,8 @@ class Fleet:
                 self.ticket = line.split()[2]
         return child
 
-    def _start_coordinator(self, recipe: dict[str, Any] | None, failpoint: str) -> None:
-        arguments = ["serve", *self.place, "--port", "0"]
+    def _start_coordinator(self, recipe: dict[str, Any] | None, failpoint: str, port: int) -> None:
+        arguments = ["serve", *self.place, "--port", str(port)]
         arguments += ["--control-port", str(self.control_port), "--blob-port", str(self.blob_port)]
         if recipe is not None:
             path = self.folder / "recipe.yaml"
@@ -139,7 +141,7 @@ class Fleet:
 
     def _start(self, name: str, arguments: list[str], failpoint: str) -> Child:
         (self.folder / "logs").mkdir(exist_ok=True, parents=True)
-        environment = {"SHOAL_FAILPOINT": failpoint} if failpoint else {}
+        environment = {**self.environment, **({"SHOAL_FAILPOINT": failpoint} if failpoint else {})}
         child = Child(arguments, self.folder / "logs" / name, environment)
         self._children.append(child)
         return child

@@ -81,6 +81,7 @@ class Machine:
     identity: Identity
     speed: float = 1.0
     inbound: bool = True
+    min_price_micro: int = 0
     link: Link = field(default_factory=Link)
     disk: SimDisk = field(default_factory=SimDisk)
     lives: int = 0
@@ -310,6 +311,7 @@ class Fleet:
             run=RUN,
             token=TOKEN,
             name=machine.name,
+            min_price_micro=machine.min_price_micro,
         )
         make = self._liars.get(machine.name, NodeService)
         options = NodeOptions(step_seconds=0.1, give_up_s=1e9)

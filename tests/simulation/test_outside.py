@@ -78,7 +78,7 @@ def test_they_find_what_is_to_be_found(preset: str) -> None:
     fleet.play(story)
     state, learner = fleet.machines["n0"].node.state, fleet.machines["n0"].node.learner
     assert state is not None and learner is not None
-    assert learner.evaluate(state.params) < 0.05 < learner.evaluate(torch.zeros(40))
+    assert learner.evaluate(state.params) < 0.06 < learner.evaluate(torch.zeros(40))
 
 
 def test_one_bit_adam_sends_few_bytes_once_it_is_warm_and_a_digest_remembers() -> None:

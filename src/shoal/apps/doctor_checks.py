@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import importlib.util
+import ipaddress
 import os
 import platform
 import shutil
+import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -34,6 +36,7 @@ GOOD_MEMORY_BYTES = 1_000_000_000
 PROBE_BYTES = 4 << 20
 SLOW_SYNC_S = 1.0
 OLDEST_TORCH = (2, 6)
+LEAST_VERSIONS = {"cryptography": (50, 0), "msgspec": (0, 18), "blake3": (1, 0), "safetensors": (0, 4)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +62,9 @@ def check_machine(home: Home) -> list[Check]:
         check_gpu,
         check_python,
         check_torch,
+        check_packages,
         check_uvloop,
+        check_nat,
         lambda: check_key(home),
     ]
     return [check() for check in checks]
@@ -174,6 +179,50 @@ def check_torch() -> Check:
     if numbers < OLDEST_TORCH:
         return Check(name="torch", verdict="warn", found=found, remedy="pip install -U torch")
     return Check(name="torch", verdict="ok", found=found)
+
+
+def check_packages() -> Check:
+    """What signatures, messages and hashes stand on, by the least versions that do."""
+    found = {name: importlib.metadata.version(name) for name in LEAST_VERSIONS}
+    shown = ", ".join(f"{name} {version}" for name, version in found.items())
+    old = [name for name, least in LEAST_VERSIONS.items() if _numbers(found[name]) < least]
+    if old:
+        remedy = f"pip install -U {' '.join(old)}"
+        return Check(name="packages", verdict="fail", found=shown, remedy=remedy, code="SH-JOIN-06")
+    return Check(name="packages", verdict="ok", found=shown)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def check_nat(address_of: Callable[[], str | None] | None = None) -> Check:
+    """Whether others could connect to this machine. They need not: a node behind NAT takes part outbound only."""
+    address = (address_of or own_address)()
+    if address is None:
+        remedy = "check the cable, the Wi-Fi or the default route"
+        return Check(
+            name="nat", verdict="warn", found="this machine has no way to other networks", remedy=remedy
+        )
+    if ipaddress.ip_address(address).is_global:
+        found = f"{address} is a public address: others can reach this machine, if no firewall keeps them out"
+        return Check(name="nat", verdict="ok", found=found)
+    remedy = (
+        "nothing has to be done: it takes part outbound only. To give to others too, forward a port to it and join"
+        " with --port PORT --advertise NAME:PORT; machines of the same network need only --port"
+    )
+    return Check(
+        name="nat", verdict="warn", found=f"{address} is behind NAT, or in a private network", remedy=remedy
+    )
+
+
+def own_address() -> str | None:
+    """The address that this machine would go out by; nothing is sent."""
+    for family, elsewhere in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))
+            return str(probe.getsockname()[0])
+    return None
 
 
 def check_uvloop() -> Check:

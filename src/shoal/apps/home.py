@@ -20,6 +20,7 @@ from pathlib import Path
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
+from shoal.worlds.real.sums import check_sum, remove_sum, write_sum
 
 HOME_VARIABLE = "SHOAL_HOME"
 
@@ -43,6 +44,11 @@ class Home:
     @property
     def node_key(self) -> Path:
         return self.node / "key"
+
+    @property
+    def coordinator_name(self) -> Path:
+        """By what a shared store tells this home's coordinator from others."""
+        return self.coordinator / "name"
 
     @property
     def admin_token(self) -> Path:
@@ -89,6 +95,7 @@ def read_secret(path: Path) -> str | None:
             f"{path} has mode {mode:04o}: others can read this secret",
             f"run: chmod 600 {path}; if others may have read it, delete it and a new one is made",
         )
+    check_sum(path)
     return content or None
 
 
@@ -97,12 +104,14 @@ def write_secret(path: Path, secret: str) -> None:
     make_folder(path.parent)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}.tmp")
     try:
+        remove_sum(path)
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(secret + "\n")
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+        write_sum(path)
     except OSError as error:
         raise _unusable(path, error) from error
 

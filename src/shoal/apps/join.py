@@ -19,9 +19,12 @@ from shoal.apps.home import find_home
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
 from shoal.base.units import duration_s, rate_bytes_s, size_bytes
+from shoal.credit.spec import read_credits
 from shoal.wire.ticket import read_ticket
 
 if TYPE_CHECKING:
+    from shoal.apps.joining import Make
+    from shoal.data.dataset import Dataset
     from shoal.worlds.real.limits import Limits
 
 T = TypeVar("T")
@@ -54,14 +57,25 @@ def join(
     patience: Annotated[
         str, typer.Option(help="How long to try a coordinator that does not answer yet, e.g. 10min.")
     ] = "30s",
+    min_price: Annotated[
+        str,
+        typer.Option(help="Train for no less: credits for a sample (or token) of work, e.g. 0.002."),
+    ] = "0",
     allow_code: Annotated[bool, typer.Option("--allow-code", help="Let the organiser's code run.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before starting.")] = False,
+    adversary: Annotated[
+        str, typer.Option(help="Lie on purpose, to test a run of your own; see docs/strangers.md.")
+    ] = "",
+    unsafe_adversary: Annotated[
+        bool, typer.Option("--unsafe-adversary", help="Yes, attack this run: --adversary needs this too.")
+    ] = False,
 ) -> None:
     """Lend this machine to a run. Ctrl-C leaves; the same command resumes."""
     invitation = read_ticket(ticket)
     limits = _limits(max_up, max_down, monthly)
     memory = quantity("--gpu-memory", gpu_memory, size_bytes)
     patience_s = quantity("--patience", patience, duration_s) or 0.0
+    min_price_micro = quantity("--min-price", min_price, read_credits) or 0
     # Torch takes a second to import: not for those who only ask for help or mistype.
     from shoal.apps.join_screen import Screen
     from shoal.apps.joining import Volunteer, prepare_device, take_part, torch_trainer
@@ -80,14 +94,33 @@ def join(
         advertise=advertise,
         allow_code=allow_code,
         patience_s=patience_s,
+        min_price_micro=min_price_micro,
     )
     torch_device = prepare_device(volunteer)
     volunteer = replace(volunteer, device=str(torch_device))
     screen = Screen(volunteer, torch_device, invitation.run, ask=not yes and sys.stdin.isatty())
-    trainer = torch_trainer(torch_device, allow_code=allow_code)
+    make, open_data = _part(adversary, unsafe_adversary)
+    trainer = torch_trainer(torch_device, allow_code=allow_code, open_data=open_data)
     print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
-    reason = loop.run(take_part(volunteer, invitation, trainer, screen.agree, screen.watch))
+    reason = loop.run(take_part(volunteer, invitation, trainer, screen.agree, screen.watch, make=make))
     print(f"ended: {printable(reason)}", flush=True)
+
+
+def _part(adversary: str, unsafe: bool) -> tuple[Make, Callable[..., Dataset]]:
+    """What takes part: an honest node, unless somebody insists on another."""
+    from shoal.data.dataset import open_dataset
+    from shoal.node.service import NodeService
+
+    if not adversary and not unsafe:
+        return NodeService, open_dataset
+    if not (adversary and unsafe):
+        raise typer.BadParameter(
+            "a node lies only with both --adversary NAME and --unsafe-adversary", param_hint="--adversary"
+        )
+    from shoal.apps.hostile import data_for, hostile
+
+    print(f"UNSAFE: this node attacks the run as {printable(adversary)!r}", flush=True)
+    return hostile(adversary), data_for(adversary)
 
 
 def _limits(max_up: str | None, max_down: str | None, monthly: str | None) -> Limits:

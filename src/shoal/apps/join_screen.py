@@ -18,10 +18,12 @@ from rich.live import Live
 from rich.text import Text
 
 from shoal.apps.idle import MEASURED_BY
+from shoal.apps.join_waiting import Speed, with_wait
 from shoal.apps.joining import Volunteer, check_code, check_place, needs_code
 from shoal.apps.node_status import MAX_LINE, NodeNow, describe, observe, show
 from shoal.apps.printable import printable
 from shoal.base.units import show_bytes
+from shoal.credit.spec import show_credits
 from shoal.node.service import NodeService
 from shoal.runlog.entries import Genesis
 from shoal.strategy.recipe import Recipe
@@ -54,9 +56,10 @@ class Screen:
     async def watch(self, service: NodeService, host: RealHost) -> None:
         """Show how it goes, until cancelled."""
         await self._told.wait()
+        speed = Speed()
         with _lines() as show_now:
             while True:
-                show_now(observe(service, host.meter.total()))
+                show_now(with_wait(observe(service, host.meter.total()), service, speed))
                 await asyncio.sleep(REFRESH_S)
 
 
@@ -74,6 +77,9 @@ def _limits(volunteer: Volunteer) -> str:
         f"{show_bytes(limits.month_bytes)} a month" if limits.month_bytes else "",
         f"{show_bytes(volunteer.gpu_memory_bytes)} of GPU memory" if volunteer.gpu_memory_bytes else "",
         f"only when idle (by {MEASURED_BY})" if volunteer.when_idle else "",
+        f"for {show_credits(volunteer.min_price_micro)} credits a unit or more"
+        if volunteer.min_price_micro
+        else "",
     ]
     return ", ".join(part for part in parts if part) or "none set"
 
@@ -110,7 +116,10 @@ class PlainLines:
         self._last: tuple[int, str, bool] | None = None
 
     def show(self, now: NodeNow) -> None:
-        key = (now.round, now.standing, now.doing.startswith("paused"))
+        # How long it waits is a guess, which changes all the time.
+        waits = now.standing.startswith(("waits", "catches"))
+        standing = now.standing.partition(",")[0].partition(":")[0] if waits else now.standing
+        key = (now.round, standing, now.doing.startswith("paused"))
         if key != self._last:
             self._last = key
             self._write(show(now))

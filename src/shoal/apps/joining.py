@@ -16,13 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import psutil
 import torch
 
 from shoal.apps.idle import IdleWatch
 from shoal.apps.paced import PacedHost
+from shoal.apps.scrubbing import scrub_node
+from shoal.apps.tracing import spans_from_environment, trace_node
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
-from shoal.data.dataset import open_dataset
+from shoal.data.dataset import Dataset, open_dataset
 from shoal.lab.pace import pacer
 from shoal.node.options import NodeOptions, TrainerFactory
 from shoal.node.service import NodeService
@@ -61,6 +64,8 @@ class Volunteer:
     allow_code: bool = False
     patience_s: float = 30.0
     """How long the first connection may take before the node gives up."""
+    min_price_micro: int = 0
+    """For less than this a unit of work, in millionths of a credit, this machine does not train."""
 
 
 Agree = Callable[[Recipe, Genesis], Awaitable[bool]]
@@ -92,10 +97,12 @@ async def take_part(
                 agree=agree,
                 may_train=IdleWatch().reason if volunteer.when_idle else lambda: "",
                 traffic=lambda: _up_and_down(host),
+                memory=lambda: psutil.virtual_memory().available,
+                resent=host.meter.resent,
                 device=volunteer.device,
                 step_seconds=host.pacer.step_s if host.pacer else 0.0,
             )
-            invitation = Invitation.from_ticket(ticket, volunteer.name)
+            invitation = Invitation.from_ticket(ticket, volunteer.name, volunteer.min_price_micro)
             service = make(host, identity, invitation, make_trainer, options)
             return await _accompany(service, host, watch, heed_signals)
 
@@ -123,10 +130,16 @@ async def _accompany(
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(service.run(), name="node")
         watching = tasks.create_task(watch(service, host), name="show the node")
+        scrubbing = tasks.create_task(scrub_node(service), name="scrub")
+        tracing = tasks.create_task(
+            trace_node(service, spans_from_environment(service.identity.node)), name="trace"
+        )
         heeding = _leaving_on_signals(tasks, service, running)
         with heeding if heed_signals else contextlib.nullcontext():
             await asyncio.wait({running})
         watching.cancel()
+        scrubbing.cancel()
+        tracing.cancel()
     return "left" if running.cancelled() else running.result()
 
 
@@ -223,7 +236,9 @@ def _limit_memory(device: torch.device, size_bytes: int) -> None:
     torch.cuda.set_per_process_memory_fraction(min(1.0, size_bytes / total), device)
 
 
-def torch_trainer(device: torch.device, *, allow_code: bool) -> TrainerFactory:
+def torch_trainer(
+    device: torch.device, *, allow_code: bool, open_data: Callable[..., Dataset] = open_dataset
+) -> TrainerFactory:
     """Trainers for the recipes that need nothing but this package."""
 
     def make(recipe: Recipe, genesis: Genesis, read: Callable[[BlobId], bytes]) -> Trainer:
@@ -233,7 +248,7 @@ def torch_trainer(device: torch.device, *, allow_code: bool) -> TrainerFactory:
             recipe.model,
             recipe.inner,
             genesis.manifest,
-            open_dataset(genesis.manifest, read),
+            open_data(genesis.manifest, read),
             recipe.seed,
             device,
             fragments=recipe.strategy.schedule.fragments,

@@ -125,11 +125,11 @@ def replay_run(log: FoundLog, on_step: Callable[[Progress], None]) -> Replayed:
     assert view.genesis is not None
     rules = recipe_in_log(view.genesis.recipe).strategy.fold_rules()
     saved, steps = _earliest(log.blobs, view)
-    state = decode_state(_read(log.blobs, saved.blob), view.genesis.layout)
+    state = decode_state(read_blob(log.blobs, saved.blob), view.genesis.layout)
     hashed = state_hash(state)
     attested = _compare(view, saved.at, hashed)
     for step in steps:
-        state = fold_stored(state, step, partial(_read, log.blobs), rules)
+        state = fold_stored(state, step, partial(read_blob, log.blobs), rules)
         hashed = state_hash(state)
         attested = _compare(view, step.position, hashed)
         on_step(Progress(round=step.round, position=step.position, state=hashed, attested=attested))
@@ -162,7 +162,7 @@ def _earliest(blobs: BlobStore, view: RunView) -> tuple[SavedState, list[Step]]:
     )
 
 
-def _read(blobs: BlobStore, blob: BlobId) -> bytes:
+def read_blob(blobs: BlobStore, blob: BlobId) -> bytes:
     data = blobs.read(blob, 0, blobs.size(blob) or 0) or b""
     if chunk_list(data).blob != blob:
         raise ShoalError(

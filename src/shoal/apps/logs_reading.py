@@ -19,24 +19,30 @@ from shoal.base.disk import Buffer, Disk, SubDisk
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.base.units import show_bytes
+from shoal.credit.spec import show_credits
 from shoal.replica.blobs import BlobStore
 from shoal.runlog.chain import BadEntry, Link, read_link
 from shoal.runlog.entries import (
     Attestation,
     Attestations,
+    Audits,
+    Ban,
     Body,
     Claim,
     Digests,
     Folding,
+    Funded,
     Genesis,
     Graft,
     Joined,
     Left,
     Plan,
     Rewind,
+    Screening,
     Seal,
     Snapshot,
     Stopped,
+    Verdict,
 )
 from shoal.runlog.files import FileLogStore
 from shoal.wire.signed import parse
@@ -44,6 +50,7 @@ from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.sqlstore import SqlLogStore
 
 MAX_LINE = 10_000
+MAX_TIME_MS = 253_402_300_799_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +283,15 @@ def _words(body: Body, names: dict[str, str]) -> str:
             return f"back to {body.to}: {body.reason}"
         case Stopped():
             return body.reason
+        case Audits():
+            return _audit_words(body, names)
+        case Ban():
+            who = names.get(body.node, body.node[:8])
+            moment = datetime.datetime.fromtimestamp(min(body.until_ms, MAX_TIME_MS) / 1000, datetime.UTC)
+            until = f"until {moment:%Y-%m-%d %H:%M:%S}" if body.until_ms else "not any more"
+            return f"{who}, {until}: {body.reason}"
+        case Funded():
+            return f"{show_credits(body.add_micro)} credits more to earn: {body.reason}"
 
 
 def _seal_words(seal: Seal, names: dict[str, str]) -> str:
@@ -302,6 +318,21 @@ def _dissent(body: Digests, names: dict[str, str]) -> str:
         for number, versions in split.items()
     ]
     return "".join(told)
+
+
+def _audit_words(body: Audits, names: dict[str, str]) -> str:
+    words = []
+    for item in body.screenings:
+        if (screening := parse(item.payload, Screening)) is not None:
+            who = names.get(screening.node, screening.node[:8])
+            worst = max(screening.scores, default=0) / 1000
+            words.append(f"{who} screened the seal at {screening.at.position}: {worst:.1f} at most")
+    for item in body.verdicts:
+        if (verdict := parse(item.payload, Verdict)) is not None:
+            who, whom = (names.get(node, node[:8]) for node in (verdict.node, verdict.author))
+            found = f"{verdict.outcome}, {verdict.distance:.3g} apart"
+            words.append(f"{who} on {whom} in the seal at {verdict.at.position}: {found}")
+    return ", ".join(words)
 
 
 def _attestation_words(body: Attestations, names: dict[str, str]) -> str:

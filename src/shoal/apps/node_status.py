@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from shoal.apps.printable import printable
 from shoal.base.units import show_bytes
+from shoal.credit.spec import show_credits
+from shoal.credit.words import policy
 from shoal.data.manifest import Manifest
 from shoal.node.service import NodeService
 from shoal.runlog.entries import Genesis
@@ -36,6 +38,8 @@ class NodeNow:
     down_bytes: int
     standing: str
     """ "in", or why not."""
+    earned_micro: int = 0
+    """By the coordinator's last receipt."""
 
 
 def data_bytes(manifest: Manifest) -> int:
@@ -62,6 +66,7 @@ def describe(recipe: Recipe, genesis: Genesis, run: str, here: str, limits: str,
         f" on {show_bytes(data_bytes(genesis.manifest))} of data",
         f"  shares   an update every {strategy.schedule.steps} steps ({strategy.preset},"
         f" {strategy.codec.kind} codec)",
+        f"  pays     {policy(recipe.credit)}",
         f"  here     {here}",
         f"  limits   {limits}",
         f"  code     {code}",
@@ -82,6 +87,7 @@ def observe(service: NodeService, traffic: Traffic) -> NodeNow:
         up_bytes=traffic.control_up_bytes + traffic.bulk_up_bytes,
         down_bytes=traffic.control_down_bytes + traffic.bulk_down_bytes,
         standing=_standing(service),
+        earned_micro=machine.earned_micro,
     )
 
 
@@ -117,4 +123,5 @@ def show(now: NodeNow) -> str:
     speed = f"{show_count(int(now.tokens_per_s))} tokens/s"
     traffic = f"up {show_bytes(now.up_bytes)}, down {show_bytes(now.down_bytes)}"
     words = f"round {now.round} · {now.doing} · {loss} · {speed} · {traffic} · {now.standing}"
+    words += f" · earned {show_credits(now.earned_micro)}" if now.earned_micro else ""
     return printable(words, MAX_LINE)

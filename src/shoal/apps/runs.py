@@ -1,4 +1,4 @@
-"""`shoal run`: submit, list, show, stop, rewind, export, ticket.
+"""`shoal run`: submit, list, show, stop, rewind, fund, export, ticket.
 
 In flow command lines; out flow tables for people or, with --json, one JSON value on stdout. Invariant: what
 is long says so on stderr; stdout holds the answer alone.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.apps.home import find_home
+from shoal.apps.join import quantity
 from shoal.apps.printable import printable
 from shoal.base.units import duration_s
 
@@ -118,6 +119,59 @@ def stop(
 
 
 @app.command()
+def pause(
+    run: RunName,
+    reason: Annotated[
+        str, typer.Option(help="Why; everybody who looks sees it.")
+    ] = "paused by the organiser",
+    server: Server = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    home: HomeOption = None,
+    as_json: Json = False,
+) -> None:
+    """Give out no new work until `resume`. Work that is out still counts."""
+    with _client(server, token, token_file, home) as api:
+        answer = api.pause(run, reason)
+    _answer(answer, f"run {answer['run']} is paused: {answer['paused']}", as_json)
+
+
+@app.command()
+def resume(
+    run: RunName,
+    server: Server = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    home: HomeOption = None,
+    as_json: Json = False,
+) -> None:
+    """Go on after a pause."""
+    with _client(server, token, token_file, home) as api:
+        answer = api.resume(run)
+    _answer(answer, f"run {answer['run']} goes on", as_json)
+
+
+@app.command()
+def change(
+    run: RunName,
+    settings: Annotated[list[str], typer.Argument(metavar="A.B=C...", help="As budget.rounds=80.")],
+    server: Server = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    home: HomeOption = None,
+    as_json: Json = False,
+) -> None:
+    """Change what may be changed while a run is on; its nodes connect again."""
+    import yaml
+
+    pairs = [setting.partition("=") for setting in settings]
+    changes = {path: yaml.safe_load(value) for path, _, value in pairs}
+    with _client(server, token, token_file, home) as api:
+        answer = api.change(run, changes)
+    _answer(answer, ", ".join(f"{k} = {v}" for k, v in answer["parameters"].items()), as_json)
+
+
+@app.command()
 def rewind(
     run: RunName,
     to: Annotated[int, typer.Option(help="Position of an earlier seal, or 0 for the beginning.", min=0)],
@@ -135,9 +189,71 @@ def rewind(
 
 
 @app.command()
+def fund(
+    run: RunName,
+    amount: Annotated[str, typer.Argument(help="Credits to add to its budget, e.g. 12.5.")],
+    reason: Annotated[str, typer.Option(help="Why; it goes into the log.")] = "raised by the organiser",
+    server: Server = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    home: HomeOption = None,
+    as_json: Json = False,
+) -> None:
+    """Raise a run's budget; one that paused for want of it goes on."""
+    from shoal.credit.spec import read_credits, show_credits
+
+    add_micro = quantity("AMOUNT", amount, read_credits) or 0
+    with _client(server, token, token_file, home) as api:
+        answer = api.fund(run, add_micro, reason)
+    _answer(answer, f"run {answer['run']} may earn {show_credits(add_micro)} credits more", as_json)
+
+
+@app.command()
+def ban(
+    run: RunName,
+    node: Annotated[str, typer.Argument(help="Its name, its id, or the beginning of that.")],
+    how_long: Annotated[str, typer.Option("--for", help="For so long: 1h, 7d.")] = "1d",
+    reason: Annotated[str, typer.Option(help="Why; the node is told, and it goes into the log.")] = (
+        "banned by the organiser"
+    ),
+    server: Server = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    home: HomeOption = None,
+    as_json: Json = False,
+) -> None:
+    """Keep a node out of a run for a while. What it did so far stands."""
+    seconds = quantity("--for", how_long, duration_s) or 0.0
+    with _client(server, token, token_file, home) as api:
+        answer = api.ban(run, node, seconds, reason)
+    _answer(answer, f"node {answer['node']} is banned for {how_long}: {answer['reason']}", as_json)
+
+
+@app.command()
+def unban(
+    run: RunName,
+    node: Annotated[str, typer.Argument(help="Its name, its id, or the beginning of that.")],
+    reason: Annotated[str, typer.Option(help="Why; it goes into the log.")] = "lifted by the organiser",
+    server: Server = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    home: HomeOption = None,
+    as_json: Json = False,
+) -> None:
+    """Let a banned node in again."""
+    with _client(server, token, token_file, home) as api:
+        answer = api.ban(run, node, 0.0, reason)
+    _answer(answer, f"node {answer['node']} may join again", as_json)
+
+
+@app.command()
 def ticket(
     run: RunName,
     expires: Annotated[str | None, typer.Option(help="Admits nodes for so long: 12h, 7d.")] = None,
+    uses: Annotated[int | None, typer.Option(min=1, help="Admits so many new nodes.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option("--node", help="Admits this node, by its id (repeatable).")
+    ] = None,
     server: Server = None,
     token: Token = None,
     token_file: TokenFile = None,
@@ -146,7 +262,7 @@ def ticket(
 ) -> None:
     """Another ticket for a run."""
     with _client(server, token, token_file, home) as api:
-        answer = api.ticket(run, _duration(expires))
+        answer = api.ticket(run, _duration(expires), uses, tuple(only or ()))
     _answer(answer, f"shoal join {answer['ticket']}", as_json)
 
 

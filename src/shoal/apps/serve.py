@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from shoal.apps.home import Home, admin_token, find_home, make_folder
+from shoal.apps.home import Home, find_home, make_folder, read_secret, write_secret
 from shoal.apps.ports import check_ports, open_port
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
@@ -29,8 +30,11 @@ from shoal.base.units import duration_s
 
 if TYPE_CHECKING:
     from shoal.apps.api.desk import Desk
+    from shoal.apps.api.tls import Certificate
+    from shoal.coordinator.service import CoordinatorService
 
 log = logging.getLogger("shoal.serve")
+LOOK_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +44,21 @@ class ServeOptions:
     home: Home
     host: str = "127.0.0.1"
     api_host: str = "127.0.0.1"
+    api_cert: Path | None = None
+    api_key: Path | None = None
+    api_plain: bool = False
+    stake: str = ""
     port: int = 8470
     control_port: int = 8471
     blob_port: int = 8472
     advertise: str | None = None
     store: str | None = None
+    shared: bool = False
     recipe: str | None = None
     settings: tuple[str, ...] = ()
     token_expires_s: float | None = None
+    channels: int = 4096
+    channels_per_address: int = 128
 
 
 def serve(
@@ -61,11 +72,30 @@ def serve(
     advertise: Annotated[str | None, typer.Option(help="The name or address nodes should use.")] = None,
     api_host: Annotated[
         str,
-        typer.Option(help="Address of the HTTP API. It is not encrypted: leave it, or put TLS before it."),
+        typer.Option(help="Address of the HTTP API; with TLS unless only this machine can reach it."),
     ] = "127.0.0.1",
+    api_cert: Annotated[
+        Path | None, typer.Option(help="Its certificate, a PEM file; one is made if left out.")
+    ] = None,
+    api_key: Annotated[Path | None, typer.Option(help="The certificate's key, a PEM file.")] = None,
+    api_plain: Annotated[
+        bool,
+        typer.Option("--api-plain", help="No TLS there: a proxy or a container's port sees to that."),
+    ] = False,
+    stake: Annotated[
+        str, typer.Option(help="module:function that is asked of every newcomer; see docs/strangers.md.")
+    ] = "",
     store: Annotated[
         str | None, typer.Option(help="sqlite:///PATH or postgresql://... for the logs.")
     ] = None,
+    shared: Annotated[
+        bool,
+        typer.Option(
+            "--shared",
+            help="Other coordinators share the store: lead, or stand by until the leader falls silent. "
+            "Always so with PostgreSQL. They need the same key: copy HOME/coordinator/key.",
+        ),
+    ] = False,
     recipe: Annotated[
         str | None, typer.Option(help="A recipe to submit, unless a run of it is on already.")
     ] = None,
@@ -75,6 +105,10 @@ def serve(
     token_expires: Annotated[
         str | None, typer.Option(help="How long new runs' tickets admit nodes, e.g. 7d; default: for ever.")
     ] = None,
+    channels: Annotated[int, typer.Option(min=1, help="How many nodes may be connected at once.")] = 4096,
+    channels_per_address: Annotated[
+        int, typer.Option(min=1, help="The same from one address; raise it for many behind one router.")
+    ] = 128,
 ) -> None:
     """Run a coordinator: it keeps the logs, admits nodes and seals rounds."""
     from shoal.worlds.real.loop import run
@@ -83,14 +117,21 @@ def serve(
         home=find_home(home),
         host=host,
         api_host=api_host,
+        api_cert=api_cert,
+        api_key=api_key,
+        api_plain=api_plain,
+        stake=stake,
         port=port,
         control_port=control_port,
         blob_port=blob_port,
         advertise=advertise,
         store=store,
+        shared=shared or (store or "").startswith("postgres"),
         recipe=recipe,
         settings=tuple(settings or ()),
         token_expires_s=_duration(token_expires),
+        channels=channels,
+        channels_per_address=channels_per_address,
     )
     _log_to_stderr()
     run(serve_until_signal(options))
@@ -108,10 +149,26 @@ def _say(line: str) -> None:
 
 
 async def serve_until_signal(options: ServeOptions) -> None:
-    """Serve until SIGINT or SIGTERM. Raises `ShoalError` if it cannot start or go on."""
+    """Serve, or stand by, until SIGINT or SIGTERM. Raises `ShoalError` if it cannot start or go on."""
     asked = asyncio.Event()
     with _signals(asked):
-        await serve_until(options, asked)
+        while not asked.is_set():
+            try:
+                await serve_until(options, asked)
+            except* ShoalError as group:
+                if not _is_deposed(group):
+                    raise
+                log.warning("deposed", extra={"cause": str(_first(group))})
+
+
+def _is_deposed(group: BaseExceptionGroup[ShoalError]) -> bool:
+    """Whether all that went wrong is that another coordinator has taken over: this one stands by from now on."""
+    return group.split(lambda error: isinstance(error, ShoalError) and error.code == "SH-LEAD-01")[1] is None
+
+
+def _first(group: BaseExceptionGroup[ShoalError]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable[[str], None] = _say) -> None:
@@ -123,7 +180,10 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
     )
     # Imported here: torch takes seconds, and `shoal serve --help` should not.
     from shoal.apps.api.desk import Desk
+    from shoal.apps.staking import find_stake
+    from shoal.coordinator.leading import Lead
     from shoal.coordinator.service import CoordinatorService
+    from shoal.worlds.real.channels import ChannelLimits
     from shoal.worlds.real.disk import FileDisk
     from shoal.worlds.real.host import RealHost
     from shoal.worlds.real.keys import load_or_create_identity
@@ -143,8 +203,12 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
             control_port=options.control_port,
             peer_port=options.blob_port,
             advertise=options.advertise,
+            channel_limits=ChannelLimits(
+                channels=options.channels, channels_per_remote=options.channels_per_address
+            ),
         ) as host:
-            service = CoordinatorService(host, identity, store)
+            lead = Lead(store, _name(home)) if options.shared else None
+            service = CoordinatorService(host, identity, store, lead, find_stake(options.stake))
             desk = Desk(service, home, expires_s=options.token_expires_s)
             await _serve_parts(desk, options, api_socket, asked, say)
 
@@ -159,16 +223,29 @@ async def _serve_parts(
     """Coordinator, diaries and API side by side; the failure of one ends all."""
     from shoal.apps.api.app import make_app
     from shoal.apps.api.server import ApiServer, address_of
+    from shoal.apps.api.tokens import load_tokens
+    from shoal.apps.api.uploads import Uploads
+    from shoal.apps.scrubbing import scrub_coordinator
+    from shoal.apps.tracing import CoordinatorTrace, spans_from_environment
 
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(desk.service.serve(), name="coordinator")]
-        await desk.service.ready.wait()
+        await _stand_by(desk.service, asked, say)
+        if asked.is_set():
+            running[0].cancel()
+            return
         if desk.service.broken and not desk.service.runs:
             raise next(error for _, error in sorted(desk.service.broken.items()))
         running.append(tasks.create_task(desk.diaries.keep(), name="diaries"))
-        api = ApiServer(make_app(desk, admin_token(options.home)))
+        running.append(tasks.create_task(scrub_coordinator(desk.service), name="scrub"))
+        await desk.diaries.caught_up.wait()
+        if (spans := spans_from_environment(desk.service.identity.node)) is not None:
+            desk.diaries.after.append(CoordinatorTrace(desk.diaries, spans).look)
+        uploads = Uploads(options.home.coordinator / "datasets", options.home.coordinator / "images")
+        own = _certificate(options)
+        api = ApiServer(make_app(desk, load_tokens(options.home), uploads), own)
         answering = tasks.create_task(api.serve(sockets=[api_socket]), name="http api")
-        address = f"http://{address_of(api_socket)}"
+        address = f"{'https' if own else 'http'}://{address_of(api_socket)}"
         options.home.api_address.write_text(address + "\n", "utf-8")
         if options.recipe is not None:
             await _submit(desk, options)
@@ -179,6 +256,38 @@ async def _serve_parts(
         await answering
         for task in running:
             task.cancel()
+
+
+def _certificate(options: ServeOptions) -> Certificate | None:
+    """What the API shows; None where only this machine can reach it and nobody asked for TLS."""
+    from shoal.apps.api.tls import certificate_for, leaves_machine
+
+    if options.api_plain or (not leaves_machine(options.api_host) and options.api_cert is None):
+        return None
+    names = (options.advertise or "", options.api_host)
+    return certificate_for(options.home.coordinator, names, options.api_cert, options.api_key)
+
+
+async def _stand_by(service: CoordinatorService, asked: asyncio.Event, say: Callable[[str], None]) -> None:
+    """Wait until the coordinator serves, or is asked to stop; say so if another one leads."""
+    told = ""
+    while not service.ready.is_set() and not asked.is_set():
+        leader = service.lead.standing.leader if service.lead is not None else None
+        if leader is not None and leader.address not in ("", told, service.address):
+            told = leader.address
+            say(f"standing by: the coordinator at {printable(told)} leads")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(service.ready.wait(), LOOK_S)
+
+
+def _name(home: Home) -> str:
+    """This home's name among coordinators, drawn once."""
+    path = home.coordinator_name
+    name = read_secret(path)
+    if name is None:
+        name = secrets.token_hex(16)
+        write_secret(path, name)
+    return name
 
 
 @contextlib.contextmanager
@@ -204,7 +313,7 @@ def _signals(asked: asyncio.Event) -> Iterator[None]:
 async def _welcome(desk: Desk, options: ServeOptions, address: str, say: Callable[[str], None]) -> None:
     service = desk.service
     say(f"shoal coordinator {service.identity.node}")
-    say(f"  api    {address} (its pages: {address}/docs)")
+    say(f"  api    {address} (the dashboard, too)")
     say(f"  token  in {options.home.admin_token}")
     say(f"  nodes  {service.address}")
     for name, served in sorted(service.runs.items()):

@@ -10,6 +10,7 @@ its place in a ternary map: 0.57 bit for each value of the fragment at a density
 
 from __future__ import annotations
 
+import copy
 import struct
 
 import numpy as np
@@ -45,9 +46,15 @@ class SparseCodec:
             raise ValueError(f"bits must be one of {', '.join(map(str, CODINGS))}, not {bits}")
         if share not in SHARES:
             raise ValueError(f"share must be one of {', '.join(SHARES)}, not {share}")
-        self._density, self._coding = check_density(density), CODINGS[bits]
+        self.density, self._coding = check_density(density), CODINGS[bits]
         self._rows = chunk if share == "chunk" else 0
         self._shift = chunk.bit_length() - 1 if chunk else _ONE_CHUNK
+
+    def thinned(self, by: int) -> SparseCodec:
+        """One that keeps `1 / by` as much, and whose bytes this one opens like its own."""
+        thin = copy.copy(self)
+        thin.density = self.density / by
+        return thin
 
     def encode(self, values: torch.Tensor, seed: int = 0) -> bytes:
         fused = try_fused(self, values, None, None)
@@ -115,7 +122,7 @@ class SparseCodec:
         return np.concatenate([first, last + parts[1][0]]), np.concatenate([first_kept, last_kept])
 
     def _keep(self, width: int) -> int:
-        return max(1, round(self._density * width))
+        return max(1, round(self.density * width))
 
     def _chunks(self, numel: int) -> int:
         return (numel - 1 >> self._shift) + 1

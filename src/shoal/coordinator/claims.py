@@ -6,6 +6,7 @@ acknowledged claim is durable first, and ends in exactly one seal, accepted or r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -13,14 +14,17 @@ import msgspec
 from shoal.base.ids import BlobId, NodeId
 from shoal.coordinator.events import Effect, Keep, Send
 from shoal.runlog.chain import BadEntry
-from shoal.runlog.entries import Accepted, Claim, Rejected
-from shoal.runlog.statements import open_claim, open_receipts, require
+from shoal.runlog.entries import Accepted, Claim, Receipt, Rejected
+from shoal.runlog.pieces import held_pieces, lacking
+from shoal.runlog.statements import open_claim, read_receipts, require
 from shoal.runlog.view import MAX_TEXT, RunView
 from shoal.strategy.pieces import Weighing
 from shoal.wire.messages import ClaimAck, Offer
 from shoal.wire.signed import parse
 
 PREFIX = "claim."
+WHOLE = 1000
+"""The share of its weight that a trusted member's update counts for."""
 MAX_SEAL_BYTES = 2 << 20
 
 
@@ -35,13 +39,17 @@ class Demand:
     own: NodeId | None = None
     """The coordinator, if its own receipt is needed: the author's last update was withheld."""
 
-    def lacking(self, holders: tuple[NodeId, ...], wanted: int) -> str:
+    def lacking(self, claim: Claim, receipts: tuple[Receipt, ...], wanted: int) -> str:
         """What is missing, in words; "" if nothing."""
+        holders = dict.fromkeys(receipt.holder for receipt in receipts)
         counted = [holder for holder in holders if holder not in self.distrusted]
-        if self.own is not None and self.own not in counted:
+        whole = [receipt.holder for receipt in receipts if receipt.blob == claim.blob]
+        if self.own is not None and self.own not in whole:
             return "the coordinator itself must hold this update, since an earlier one was withheld"
         needed = min(wanted, self.seeders)
-        return f"{len(counted)} of {needed} storage receipts" if len(counted) < needed else ""
+        if len(counted) < needed:
+            return f"{len(counted)} of {needed} storage receipts"
+        return lacking(claim, held_pieces(claim, receipts), whole, counted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +71,15 @@ class Claims:
     """The kept claims of work that is open, and those that can no longer be accepted."""
 
     def __init__(
-        self, view: RunView, receipts: int, weighing: Weighing, kept: dict[str, bytes], now: float
+        self,
+        view: RunView,
+        receipts: int,
+        weighing: Weighing,
+        kept: dict[str, bytes],
+        now: float,
+        share: Callable[[NodeId], int] = lambda node: WHOLE,
     ) -> None:
+        self._share = share
         self._view = view
         self._receipts = receipts
         self._weighing = weighing
@@ -93,12 +108,12 @@ class Claims:
         try:
             claim = open_claim(self._view, offer.claim)
             require(claim.node == node, f"is a claim of {claim.node[:12]}, sent by another")
-            holders = open_receipts(self._view, claim, offer.receipts)
+            receipts = read_receipts(self._view, claim, offer.receipts)
         except BadEntry as error:
             stale = parse(offer.claim.payload, Claim)
             return [_answer(node, stale.sequence if stale else -1, str(error))]
-        if lacking := demand.lacking(holders, self._receipts):
-            return [_answer(node, claim.sequence, lacking, retry=True)]
+        if missing := demand.lacking(claim, receipts, self._receipts):
+            return [_answer(node, claim.sequence, missing, retry=True)]
         known = self._open.get(node)
         if known is not None:
             same = known.offer.claim == offer.claim
@@ -113,6 +128,10 @@ class Claims:
     def nodes(self) -> frozenset[NodeId]:
         return frozenset(self._open)
 
+    def came(self) -> dict[NodeId, tuple[Claim, float]]:
+        """Every claim that is kept, and when it came."""
+        return {node: (kept.claim, kept.arrived_at) for node, kept in sorted(self._open.items())}
+
     def arrivals(self) -> tuple[float, ...]:
         """When they came, in order."""
         return tuple(sorted(kept.arrived_at for kept in self._open.values()))
@@ -125,6 +144,12 @@ class Claims:
         for kept in self._open.values():
             self._void[kept.claim.node, kept.claim.sequence] = reason
         self._open.clear()
+
+    def refuse(self, node: NodeId, reason: str) -> None:
+        """What is kept of this node cannot be accepted any more; the next seal says so."""
+        kept = self._open.pop(node, None)
+        if kept is not None:
+            self._void[node, kept.claim.sequence] = reason
 
     def settle(self) -> tuple[tuple[Accepted, ...], tuple[Rejected, ...]]:
         """Everything kept, as the next seal lists it. Order is by node, so that ties fall alike everywhere."""
@@ -145,7 +170,7 @@ class Claims:
         """What it counts for, less if the fragments it changes have moved on since."""
         fair = self._view.planned[claim.node][claim.plan].fair_weight(claim)
         age = max(self._view.versions[fragment] - version for fragment, version in claim.base)
-        return self._weighing.discounted(fair, age)
+        return max(1, self._weighing.discounted(fair, age) * self._share(claim.node) // WHOLE)
 
     def fleet_weight(self, live: frozenset[NodeId]) -> int:
         """What the whole fleet counts for: everyone who is live and has work, or whose claim is here."""

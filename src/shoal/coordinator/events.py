@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shoal.base.ids import BlobId, NodeId
+from shoal.credit.lines import Line
 from shoal.runlog.entries import Graft
 from shoal.wire.messages import Message, Refuse
 
@@ -29,6 +30,8 @@ class Arrived:
     name: str
     address: str
     length: int
+    min_price_micro: int = 0
+    """For less than this a unit of work it does not want any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,13 @@ class BlobFetched:
 
 
 @dataclass(frozen=True, slots=True)
+class Coordinators:
+    """Where nodes may find one, should this one be gone."""
+
+    addresses: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     reason: str
 
@@ -74,13 +84,42 @@ class RewindAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class BanAsked:
+    """Keep a node out until then; 0 lets it in again."""
+
+    node: NodeId
+    until_ms: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FundAsked:
+    """More budget for the run's credit."""
+
+    add_micro: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class GraftAsked:
     """News of the parent run, whose blob is in the coordinator's store: they enter when the next round ends."""
 
     graft: Graft
 
 
-Event = Arrived | Said | Lost | Ticked | BlobFetched | StopAsked | RewindAsked | GraftAsked
+Event = (
+    Arrived
+    | Said
+    | Lost
+    | Ticked
+    | BlobFetched
+    | StopAsked
+    | RewindAsked
+    | FundAsked
+    | BanAsked
+    | GraftAsked
+    | Coordinators
+)
 
 # --- effects, to be carried out in order ---------------------------------------------------------------
 
@@ -93,6 +132,22 @@ class Append:
     encoded: bytes
     kind: str
     """What it is: "seal", "plan", ...; names the points at which tests kill the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnterCredit:
+    """Enter what an entry is worth in the ledger, and give those who earned it their receipts."""
+
+    position: int
+    head: str
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SendReceipt:
+    """Give a node its last receipt again: it may have missed it."""
+
+    node: NodeId
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,4 +213,17 @@ class Prune:
     """Blobs that nobody needs any more may go."""
 
 
-Effect = Append | Keep | Drop | Send | SendEntries | Tell | FetchBlob | Archive | Dismiss | Prune
+Effect = (
+    Append
+    | EnterCredit
+    | SendReceipt
+    | Keep
+    | Drop
+    | Send
+    | SendEntries
+    | Tell
+    | FetchBlob
+    | Archive
+    | Dismiss
+    | Prune
+)

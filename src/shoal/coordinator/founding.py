@@ -16,8 +16,10 @@ import msgspec
 import torch
 
 from shoal.base.errors import ShoalError
-from shoal.base.ids import RunId
+from shoal.base.ids import NodeId, RunId
 from shoal.base.logstore import LogStore
+from shoal.checkpoint.library import Library
+from shoal.checkpoint.starting import Beginning, find_beginning
 from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, token_hash
 from shoal.data.manifest import Manifest
 from shoal.data.prepare import prepare
@@ -62,13 +64,15 @@ def found_run(
 
     `first` gives the state to begin with where the recipe cannot: a model of somebody's own program.
 
-    Raises SH-DATA-01 to -03, SH-MODEL-01 or what the disk and the store raise; then nothing is left behind.
+    Raises SH-DATA-01 to -03, SH-MODEL-01, SH-CKPT-01 to -03 or what the disk and the store raise; then nothing is
+    left behind.
     """
     run = RunId(random.randbytes(16).hex())
     room = blobs(run)
     try:
         begin = first or partial(first_state, allow_code=allow_code)
-        link = _genesis(recipe, run, identity, room, wall_ms, begin)
+        beginning = find_beginning(recipe.start, Library(store, blobs)) if recipe.start else None
+        link = _genesis(recipe, run, identity, room, wall_ms, begin, beginning)
         token, _ = add_token(store, run, wall_ms=wall_ms, random=random, expires_s=expires_s)
         store.append(run, link.entry.position, link.encoded)
     except BaseException:
@@ -90,6 +94,8 @@ def add_token(
     wall_ms: int,
     random: randomness.Random,
     expires_s: float | None = None,
+    uses: int | None = None,
+    nodes: tuple[NodeId, ...] = (),
 ) -> tuple[str, JoinToken]:
     """Draw another join token and keep its hash; the secret, and what was kept. Tokens long expired go."""
     known = {key: _read_token(value) for key, value in store.kept(run, TOKEN_PREFIX).items()}
@@ -98,7 +104,7 @@ def add_token(
             store.drop(run, key)
     secret = random.randbytes(TOKEN_BYTES).hex()
     expires_ms = None if expires_s is None else wall_ms + int(expires_s * 1000)
-    token = JoinToken(sha256=token_hash(secret), expires_ms=expires_ms)
+    token = JoinToken(sha256=token_hash(secret), expires_ms=expires_ms, uses=uses, nodes=nodes)
     number = 1 + max((int(key.removeprefix(TOKEN_PREFIX)) for key in known), default=-1)
     store.keep(run, f"{TOKEN_PREFIX}{number}", msgspec.msgpack.encode(token))
     return secret, token
@@ -124,10 +130,13 @@ def _genesis(
     room: BlobStore,
     wall_ms: int,
     begin: Callable[[Recipe, Manifest], State],
+    beginning: Beginning | None,
 ) -> Link:
-    manifest = prepare(recipe.data, room.put)
+    manifest = beginning.data_for(recipe, room) if beginning else None
+    manifest = manifest or prepare(recipe.data, room.put)
     _check_batch(recipe, manifest)
     state = begin(recipe, manifest)
+    state = beginning.first_state(state) if beginning else state
     snapshot = encode_state(state)
     genesis = Genesis(
         coordinator=identity.public,
@@ -138,6 +147,7 @@ def _genesis(
         snapshot=room.put(snapshot),
         snapshot_bytes=len(snapshot),
         arithmetic=ARITHMETIC,
+        origins=beginning.origins if beginning else (),
     )
     link = make_link(identity, run, NO_HEAD, FIRST_TERM, wall_ms, genesis)
     RunView().apply(link)  # the check that every reader of this log will make

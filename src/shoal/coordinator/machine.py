@@ -12,19 +12,25 @@ import math
 import msgspec
 
 from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.coordinator.admission import banned
 from shoal.coordinator.attesting import Attesting
+from shoal.coordinator.auditing import Auditing
 from shoal.coordinator.claims import Claims, Demand
 from shoal.coordinator.digesting import Digesting
 from shoal.coordinator.events import (
     Append,
     Archive,
     Arrived,
+    BanAsked,
     BlobFetched,
+    Coordinators,
     Dismiss,
     Drop,
     Effect,
+    EnterCredit,
     Event,
     FetchBlob,
+    FundAsked,
     GraftAsked,
     Instant,
     Lost,
@@ -33,17 +39,24 @@ from shoal.coordinator.events import (
     Said,
     Send,
     SendEntries,
+    SendReceipt,
     StopAsked,
     Tell,
     Ticked,
 )
+from shoal.coordinator.market import Market
 from shoal.coordinator.rounds import Rounds
 from shoal.coordinator.seats import LAG_ALLOWED, Seats
+from shoal.credit.crediting import Crediting
+from shoal.measure.telemetry import Telemetry
+from shoal.planner.loop import AwarePlanner
 from shoal.runlog.chain import BadEntry, make_link
 from shoal.runlog.entries import (
     Attestations,
+    Ban,
     Body,
     Digests,
+    Funded,
     Graft,
     Joined,
     Left,
@@ -52,12 +65,13 @@ from shoal.runlog.entries import (
     Snapshot,
     Stopped,
 )
-from shoal.runlog.view import MAX_TEXT, RunView
+from shoal.runlog.view import MAX_TEXT
 from shoal.strategy.planning import budget_spent, mixes_pairs
 from shoal.strategy.recipe import Recipe
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     Attest,
+    Audited,
     Beat,
     Entries,
     Folded,
@@ -79,32 +93,48 @@ PATIENCE_LEASES = 3
 
 
 class CoordinatorMachine:
-    """One run's sequencer. Build it with the view of its log and the claims kept at the last stop."""
+    """One run's sequencer. Build it with what follows its log and the claims kept at the last stop."""
 
     def __init__(
         self,
         *,
         identity: Identity,
-        view: RunView,
+        crediting: Crediting,
         recipe: Recipe,
         kept: dict[str, bytes],
         own_address: str,
         instant: Instant,
     ) -> None:
-        self.view = view
+        self.view = view = crediting.view
+        self.crediting = crediting
         self.recipe = recipe
         self._rule = recipe.strategy.seal_rule()
         self.seats = Seats(recipe.membership, math.inf if self._rule.shares_fleet else LAG_ALLOWED)
         self._identity = identity
         self._term = view.term + 1
         self._own_address = own_address
-        self._claims = Claims(view, recipe.storage.receipts, recipe.strategy.weights, kept, instant.now)
-        self._rounds = Rounds(recipe, self._rule, view, self.seats, self._claims, instant.now)
+        self.auditing = Auditing(recipe, view)
+        self._claims = Claims(
+            view,
+            recipe.storage.receipts,
+            recipe.strategy.weights,
+            kept,
+            instant.now,
+            self.auditing.share,
+        )
+        self.market = Market(crediting, self.seats)
+        self.telemetry = Telemetry()
+        aware = recipe.strategy.planner.kind == "aware"
+        self.planner = AwarePlanner(recipe, view, self.telemetry) if aware else None
+        self._rounds = Rounds(
+            recipe, self._rule, view, self.seats, self._claims, self.market, instant.now, self.planner
+        )
         self._attesting = Attesting(view)
         self._digesting = Digesting(view, recipe.strategy.digest_deadline_s, instant.now)
         # Editions of this term are above those of every earlier one.
         self._peers = Peers(edition=self._term << 32, peers=(PeerAddress(identity.node, own_address),))
         self._reachable: tuple[tuple[NodeId, str], ...] = ()
+        self._coordinators: tuple[str, ...] = ()
         self._changes: dict[NodeId, tuple[int, int]] = {}
         """The round of each node's last coming or going, and how many it had in that round."""
         self._distrusted: set[NodeId] = set()
@@ -125,7 +155,8 @@ class CoordinatorMachine:
     @property
     def tick_s(self) -> float:
         """How often time must be seen to pass."""
-        return min(self.recipe.membership.heartbeat_s / 2, self._rule.tick_s)
+        heartbeat_s = self.recipe.membership.heartbeat_s
+        return min(heartbeat_s / 2, max(0.5, heartbeat_s / 8), self._rule.tick_s)
 
     @property
     def waiting_for(self) -> str:
@@ -133,6 +164,12 @@ class CoordinatorMachine:
         if self.view.stopped is not None:
             return "nothing: the run is over" if self.finished else "the final state to be saved"
         return self._digesting.waiting_for if self.view.unsettled else self._rounds.waiting_for
+
+    @property
+    def out_of_budget(self) -> str:
+        """In words, why nobody can be paid for a next round; "" if somebody can."""
+        idle = self.view.plan is None and self.view.unsettled is None and self.view.stopped is None
+        return self.market.short if idle else ""
 
     @property
     def finished(self) -> bool:
@@ -156,8 +193,16 @@ class CoordinatorMachine:
                 self._stop(event.reason)
             case RewindAsked():
                 self._rewind(event.to, event.reason)
+            case BanAsked():
+                self._ban(Ban(node=event.node, until_ms=event.until_ms, reason=event.reason[:MAX_TEXT]))
+            case FundAsked():
+                if self.view.stopped is None:
+                    self.market.short = ""
+                    self._append(Funded(add_micro=event.add_micro, reason=event.reason[:MAX_TEXT]))
             case GraftAsked():
                 self._graft = event.graft
+            case Coordinators():
+                self._coordinators = event.addresses
             case Ticked():
                 pass
         self._advance()
@@ -173,11 +218,14 @@ class CoordinatorMachine:
             return
         if (member is None or not member.present) and self._may_change(event.node):
             self._append(Joined(node=event.node, public=event.public, name=event.name))
-        self.seats.arrived(event.node, event.name, event.address, self._instant.now)
+        self.seats.arrived(
+            event.node, event.name, event.address, self._instant.now, min_price_micro=event.min_price_micro
+        )
         heartbeat_s = self.recipe.membership.heartbeat_s
         welcome = Welcome(run=self.run, heartbeat_s=heartbeat_s, length=self.view.length)
         self._effects += [Send(event.node, welcome), Send(event.node, self._peers)]
         self._send_entries(event.node, event.length)
+        self._effects.append(SendReceipt(event.node))
 
     def _no_room(self) -> Refuse | None:
         """Why nobody new may join, if so."""
@@ -211,7 +259,13 @@ class CoordinatorMachine:
         match message:
             case Heartbeat():
                 self.seats.beat(node, message)
-                self._effects.append(Send(node, Beat(length=self.view.length)))
+                if message.vitals is not None:
+                    self.telemetry.heard(node, message.vitals, self.view.members)
+                self._effects.append(
+                    Send(
+                        node, Beat(length=self.view.length, probe=message.probe, note=self.market.note(node))
+                    )
+                )
                 if message.peers != self._peers.edition:
                     self._effects.append(Send(node, self._peers))
             case NeedEntries():
@@ -222,6 +276,9 @@ class CoordinatorMachine:
                 self._attested(node, message)
             case Folded():
                 self._digesting.heard(node, message.word)
+            case Audited():
+                if audits := self.auditing.heard(node, message):
+                    self._append(audits)
             case Stuck():
                 self._stuck(message)
             case Goodbye():
@@ -234,6 +291,20 @@ class CoordinatorMachine:
         own = self._identity.node if node in self._distrusted else None
         return Demand(seeders=len(others) + 1, distrusted=doubted, own=own)
 
+    def _ban(self, ban: Ban) -> None:
+        """Keep a node out, and tell it so; or let it in again."""
+        if self.view.stopped is not None:
+            return
+        self._append(ban)
+        if self.view.banned(ban.node, self._instant.wall_ms) is None:
+            return
+        self._claims.refuse(ban.node, f"its node is banned: {ban.reason}")
+        self.seats.left(ban.node)
+        member = self.view.members.get(ban.node)
+        if member is not None and member.present:
+            self._append(Left(node=ban.node, reason=f"banned: {ban.reason}"[:MAX_TEXT]))
+        self._effects.append(Dismiss(ban.node, banned(ban, self._instant.wall_ms)))
+
     def _goodbye(self, node: NodeId, reason: str) -> None:
         self.seats.left(node)
         if self.view.members[node].present and self._may_change(node):
@@ -242,12 +313,12 @@ class CoordinatorMachine:
     def _tell_peers(self) -> None:
         """Tell everyone who can be reached, whenever that has changed."""
         reachable = self.seats.reachable(self._instant.now)
-        if reachable == self._reachable:
+        if (reachable, self._coordinators) == (self._reachable, self._peers.coordinators):
             return
         self._reachable = reachable
         own = PeerAddress(self._identity.node, self._own_address)
         peers = (*(PeerAddress(node, address) for node, address in reachable), own)
-        self._peers = Peers(edition=self._peers.edition + 1, peers=peers)
+        self._peers = Peers(edition=self._peers.edition + 1, peers=peers, coordinators=self._coordinators)
         self._effects.append(Tell(self._peers))
 
     # --- attestations, snapshots, trouble ----------------------------------------------------------------
@@ -347,6 +418,8 @@ class CoordinatorMachine:
             self._drop_settled()  # Those that a crash right after the end left behind.
             return
         now = self._instant.now
+        for ban in self.auditing.bans(self._instant.wall_ms):
+            self._ban(ban)
         body = self._rounds.decide(now) if self.view.plan is not None else None
         if isinstance(body, Seal):
             self._seal(body)
@@ -397,15 +470,18 @@ class CoordinatorMachine:
             link = make_link(
                 self._identity, self.run, self.view.head, self._term, self._instant.wall_ms, body
             )
-            self.view.apply(link)
+            credited = self.crediting.take(link)
         except BadEntry as error:
             raise AssertionError(f"the coordinator made an entry that {error}") from error
         self._effects.append(Append(link.entry.position, link.encoded, type(body).__name__.lower()))
-        self._effects.append(Tell(Entries(items=(link.encoded,))))
+        tell = Tell(Entries(items=(link.encoded,)))
+        earned = [EnterCredit(link.entry.position, link.hash, credited.lines)] if credited.lines else []
+        # With the last entry nodes leave: their last receipts go before it.
+        self._effects += [*earned, tell] if self.finished else [tell, *earned]
 
     def needed_blobs(self) -> set[BlobId]:
         """What the coordinator's own store must keep."""
-        return self.view.needed_blobs() | self._claims.blobs()
+        return self.view.needed_blobs() | self._claims.blobs() | self.auditing.evidence()
 
 
 def _ended(reason: str) -> Refuse:

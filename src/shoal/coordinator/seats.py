@@ -27,6 +27,8 @@ class Seat:
     at: int = -1
     last_beat: Heartbeat | None = None
     paused: bool = False
+    min_price_micro: int = 0
+    """For less than this a unit of work it is not to be planned."""
 
 
 class Seats:
@@ -40,10 +42,12 @@ class Seats:
         seat = Seat(node, "", "", now + self._membership.lease_s, connected=False)
         self.by_node[node] = seat
 
-    def arrived(self, node: NodeId, name: str, address: str, now: float) -> None:
+    def arrived(self, node: NodeId, name: str, address: str, now: float, *, min_price_micro: int = 0) -> None:
         old = self.by_node.get(node)
         at = old.at if old else -1
-        self.by_node[node] = Seat(node, name, address, now + self._membership.lease_s, at=at)
+        seat = Seat(node, name, address, now + self._membership.lease_s, at=at)
+        seat.min_price_micro = min_price_micro
+        self.by_node[node] = seat
 
     def heard(self, node: NodeId, now: float) -> bool:
         """Renew the lease. False if this node has no seat."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -19,17 +20,31 @@ from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host, Peer
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.base.logstore import LogStore
+from shoal.checkpoint.keeping import retain
 from shoal.coordinator.accused import accused, load_evidence
-from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, clean_name, judge, node_of, not_served
+from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, clean_name, node_of, not_served
+from shoal.coordinator.changing import (
+    CHANGES,
+    PAUSED,
+    WISH_PREFIX,
+    Change,
+    Changed,
+    changed_recipe,
+    resting,
+)
 from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
+from shoal.coordinator.copies import Copies, lasting_blobs
+from shoal.coordinator.doorkeeping import Allowance, Doorkeeper, Stake
 from shoal.coordinator.events import (
     Append,
     Archive,
     Arrived,
     BlobFetched,
+    Coordinators,
     Dismiss,
     Drop,
     Effect,
+    EnterCredit,
     Event,
     FetchBlob,
     Instant,
@@ -39,10 +54,13 @@ from shoal.coordinator.events import (
     Said,
     Send,
     SendEntries,
+    SendReceipt,
     Tell,
     Ticked,
 )
+from shoal.coordinator.leading import Lead
 from shoal.coordinator.machine import CoordinatorMachine
+from shoal.coordinator.paying import Payroll, open_books
 from shoal.replica.blobs import BlobStore
 from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.state import decode_state, state_hash
@@ -50,14 +68,14 @@ from shoal.replica.swarm import Swarm
 from shoal.runlog.chain import Equivocation
 from shoal.runlog.evidence import Evidence
 from shoal.runlog.statements import most_bytes
-from shoal.runlog.view import verify_log
-from shoal.strategy.recipe import recipe_in_log
+from shoal.strategy.recipe import Recipe, recipe_in_log
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     PROTOCOL,
     Challenge,
     Entries,
     Hello,
+    Paid,
     PleasePush,
     Refuse,
     Welcome,
@@ -68,9 +86,13 @@ from shoal.wire.messages import (
 log = logging.getLogger(__name__)
 
 HANDSHAKE_S = 15.0
+DISMISS_S = 1.0
 REQUEST_TIMEOUT_S = 20.0
 PAGE_ENTRIES, PAGE_BYTES = 256, 1 << 20
 MAX_QUEUED, MAX_QUEUED_BYTES = 1024, 16 << 20
+MEND_EVERY_S = 5.0
+NOWHERE = -1
+"""The position of a blob that no seal asks for."""
 
 
 @dataclass(slots=True)
@@ -107,8 +129,13 @@ class Run:
     swarm: Swarm
     tokens: tuple[JoinToken, ...]
     evidence: Evidence
+    payroll: Payroll
     written: int
     """How many entries of its log are durable: the view is ahead of it while one is being written."""
+    paused: str | None = None
+    """Why nobody is given work, while the organiser wants it so."""
+    short: bool = False
+    """Its budget cannot pay anybody now, and that was said."""
     connections: dict[NodeId, Connection] = field(default_factory=dict)
     fetching: set[str] = field(default_factory=set)
     archiving: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -117,10 +144,20 @@ class Run:
 class CoordinatorService:
     """Start it with `serve()` in a task; `ready` is set once it listens."""
 
-    def __init__(self, host: Host, identity: Identity, store: LogStore) -> None:
+    def __init__(
+        self,
+        host: Host,
+        identity: Identity,
+        store: LogStore,
+        lead: Lead | None = None,
+        stake: Stake | None = None,
+    ) -> None:
         self.host = host
         self.identity = identity
         self.store = store
+        self.lead = lead
+        """Where the store is shared with other coordinators: this one serves runs while it has the lead."""
+        self._doorkeeper = Doorkeeper(host, store, identity.node, stake)
         self.runs: dict[RunId, Run] = {}
         self.broken: dict[RunId, ShoalError] = {}
         """Runs that are not served, with the reason: their log does not hold, or there are two."""
@@ -130,18 +167,25 @@ class CoordinatorService:
         self.address = ""
         self._resources = ResourcesByRun()
         self._blob_address = ""
-        self._events: asyncio.Queue[tuple[RunId, Event]] = asyncio.Queue(MAX_QUEUED)
+        self._events: asyncio.Queue[tuple[RunId, Event | Changed]] = asyncio.Queue(MAX_QUEUED)
         self._tasks: asyncio.TaskGroup | None = None
 
     async def serve(self) -> None:
         """Run until cancelled. Raises `ShoalError` if it cannot start or a log does not hold."""
         self._blob_address = await self.host.offer(self._resources)
-        await self._open_runs()
         self.address = await self.host.listen(self._serve_channel)
+        if self.lead is not None:
+            copies = Copies(self.host, self.store, self.blob_store, self._other, self._serve_copies)
+            await self.lead.win(self.host, self.address, self._blob_address, copies.follow)
+        await self._open_runs()
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             tasks.create_task(self._tick(), name="coordinator ticks")
+            if self.lead is not None:
+                tasks.create_task(self.lead.hold(self.host, self._tell_coordinators), name="hold the lead")
+                tasks.create_task(self._mend(), name="bring what the last leader had")
             self.ready.set()
+            await self._tell_coordinators()
             while True:
                 run, event = await self._events.get()
                 if run in self.runs:
@@ -161,7 +205,10 @@ class CoordinatorService:
     async def open_run(self, run: RunId) -> Run:
         """Take a run from the store into service, having checked its whole log."""
         entries = await self.host.work(lambda: list(self.store.read(run)))
-        view, finding = verify_log(entries, run)
+        books = await self.host.work(
+            lambda: open_books(entries, run, self.store, self.identity, self.host.reached)
+        )
+        view, finding = books.crediting.view, books.finding
         if finding is not None or view.genesis is None:
             what = f"entry {finding.position} {finding.what}" if finding else "the log is empty"
             raise ShoalError(
@@ -176,13 +223,14 @@ class CoordinatorService:
                 "start the coordinator with the home (and key file) that founded the run",
             )
         kept = await self.host.work(lambda: self.store.kept(run, CLAIM_PREFIX))
+        wishes = await self.host.work(lambda: self.store.kept(run, WISH_PREFIX))
         tokens = await self.host.work(lambda: self.store.kept(run, TOKEN_PREFIX))
         evidence = await self.host.work(lambda: load_evidence(self.store, run, self.identity.public))
         blobs = self.blob_store(run)
         machine = CoordinatorMachine(
             identity=self.identity,
-            view=view,
-            recipe=recipe_in_log(view.genesis.recipe),
+            crediting=books.crediting,
+            recipe=changed_recipe(recipe_in_log(view.genesis.recipe), wishes.get(CHANGES)),
             kept=kept,
             own_address=self._blob_address,
             instant=self._instant(),
@@ -193,19 +241,24 @@ class CoordinatorService:
             swarm=Swarm(self.host, blobs, run, timeout_s=REQUEST_TIMEOUT_S),
             tokens=tuple(msgspec.msgpack.decode(value, type=JoinToken) for value in tokens.values()),
             evidence=evidence,
+            payroll=await self.host.work(books.catch_up),
             written=len(entries),
+            paused=wishes[PAUSED].decode() if PAUSED in wishes else None,
         )
         self._resources.runs[run] = RunResources(
             run=run,
             identity=self.identity,
             blobs=blobs,
-            read_entry=lambda position: next(self.store.read(run, position, position + 1), None),
-            is_member=lambda node: node in view.members,
+            read_entry=self._entry_reader(run),
+            is_member=lambda node: node in view.members and not view.banned(node, self.host.clock.wall_ms()),
             evidence=evidence,
             quota_bytes=machine.recipe.storage.quota_bytes,
             max_blob_bytes=most_bytes(view.genesis),
         )
         return self.runs[run]
+
+    def _entry_reader(self, run: RunId) -> Callable[[int], bytes | None]:
+        return lambda position: next(self.store.read(run, position, position + 1), None)
 
     async def bring(
         self, run: RunId, blob: BlobId, size_bytes: int | None, holders: tuple[NodeId, ...]
@@ -214,17 +267,99 @@ class CoordinatorService:
         served = self.runs[run]
         return await served.swarm.fetch(blob, size_bytes, self._peers(served, holders)) is not None
 
+    async def pause(self, run: RunId, reason: str | None) -> None:
+        """Give nobody new work from now on, and after restarts too; None to go on. Work that is out still counts."""
+        served = self.runs[run]
+        if reason is None:
+            await self.host.work(lambda: self.store.drop(run, PAUSED))
+        else:
+            await self.host.work(lambda: self.store.keep(run, PAUSED, reason.encode()))
+        served.paused = reason
+        for seat in served.machine.seats.by_node.values():
+            seat.paused = reason is not None or bool(seat.last_beat and seat.last_beat.paused)
+        await self.post(run, Ticked())
+
+    async def change(self, run: RunId, changes: dict[str, Change]) -> None:
+        """Go on with other values for what a run may change (`changing`), as a restart with them would: its nodes
+        connect again. Raises SH-RECIPE-02."""
+        served = self.runs[run]
+        genesis = served.machine.view.genesis
+        assert genesis is not None
+        encoded = msgspec.json.encode(changes)
+        recipe = changed_recipe(recipe_in_log(genesis.recipe), encoded)
+        await self.host.work(lambda: self.store.keep(run, CHANGES, encoded))
+        await self.post(run, Changed(recipe))
+
+    async def _restart(self, run: Run, recipe: Recipe) -> None:
+        name = run.machine.run
+        kept = await self.host.work(lambda: self.store.kept(name, CLAIM_PREFIX))
+        run.machine = CoordinatorMachine(
+            identity=self.identity,
+            crediting=run.machine.crediting,
+            recipe=recipe,
+            kept=kept,
+            own_address=self._blob_address,
+            instant=self._instant(),
+        )
+        for node, connection in run.connections.items():
+            self._spawn(connection.channel.close(), f"ask {node[:8]} to come again")
+        run.connections.clear()
+
     def blob_store(self, run: RunId) -> BlobStore:
         return BlobStore(SubDisk(self.host.disk, f"runs/{run}"), self.host.reached)
 
-    async def post(self, run: RunId, event: Event) -> None:
+    async def post(self, run: RunId, event: Event | Changed) -> None:
         """Hand an event to a run, after those already waiting."""
         await self._events.put((run, event))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where nodes may find a coordinator of these runs, this one first."""
+        return self.lead.addresses if self.lead is not None else (self.address,)
+
+    def _other(self) -> list[Peer]:
+        """Another coordinator, which may have what a leader before this one had. (One at a time: having one key, they
+        all are the same peer to those who fetch.)"""
+        found = self.lead.standing.others if self.lead is not None else ()
+        blobs = [other.blobs for other in found if other.blobs]
+        return [Peer(node=self.identity.node, address=self.host.random.choice(blobs))] if blobs else []
+
+    def _serve_copies(self, run: RunId, blobs: BlobStore) -> None:
+        """Let others have what is here of a run that another coordinator leads."""
+        self._resources.runs[run] = RunResources(
+            run=run,
+            identity=self.identity,
+            blobs=blobs,
+            read_entry=self._entry_reader(run),
+            is_member=lambda node: False,
+            evidence=load_evidence(self.store, run, self.identity.public),
+            quota_bytes=0,
+            max_blob_bytes=0,
+        )
+
+    async def _tell_coordinators(self) -> None:
+        if self.lead is not None:
+            for run in list(self.runs):
+                await self.post(run, Coordinators(self.addresses))
+
+    async def _mend(self) -> None:
+        """Bring the states and data that the leader before had and this one has not: nodes hold them too."""
+        while True:
+            for run in list(self.runs.values()):
+                for blob, size_bytes, holders in lasting_blobs(run.machine.view):
+                    if not run.blobs.has(blob):
+                        self._fetch(run, FetchBlob(NOWHERE, blob, size_bytes, holders))
+            await self.host.clock.sleep(MEND_EVERY_S)
 
     # --- channels ----------------------------------------------------------------------------------------
 
     async def _serve_channel(self, channel: Channel) -> None:
         """One node's connection, from challenge to loss."""
+        if (
+            not self.ready.is_set()
+        ):  # Standing by, or reading the logs: whoever comes goes elsewhere, and comes again.
+            await channel.close()
+            return
         admitted = await self._admit(channel)
         if admitted is None:
             await channel.close()
@@ -243,12 +378,16 @@ class CoordinatorService:
             name=clean_name(hello.name),
             address=hello.address[:200],
             length=max(0, hello.length),
+            min_price_micro=max(0, hello.min_price_micro),
         )
         await self.post(run_id, arrived)
         writer = asyncio.get_running_loop().create_task(connection.write(), name=f"write to {node[:8]}")
         try:
+            allowance = Allowance(self.host.clock.now())
             while True:
                 await self.post(run_id, Said(node, decode(await channel.recv())))
+                if pause_s := allowance.wait_s(self.host.clock.now()):
+                    await self.host.clock.sleep(pause_s)
         except (ChannelClosed, ShoalError):
             pass
         writer.cancel()
@@ -266,7 +405,7 @@ class CoordinatorService:
                 hello = decode(await channel.recv())
                 if not isinstance(hello, Hello):
                     return None
-                refuse = self._judge(hello, nonce)
+                refuse = await self._judge(hello, nonce)
                 if refuse is not None or hello.probe:
                     await channel.send(encode(refuse or self._welcome(hello.run)))
                     return None
@@ -284,38 +423,45 @@ class CoordinatorService:
         heartbeat_s = machine.recipe.membership.heartbeat_s
         return Welcome(run=run, heartbeat_s=heartbeat_s, length=machine.view.length)
 
-    def _judge(self, hello: Hello, nonce: bytes) -> Refuse | None:
+    async def _judge(self, hello: Hello, nonce: bytes) -> Refuse | None:
         run = self.runs.get(hello.run)
         if run is None:
             return not_served(hello.run, self.broken.get(hello.run))
-        return judge(
-            hello,
-            nonce=nonce,
-            run=hello.run,
-            coordinator=self.identity.node,
-            tokens=run.tokens,
-            is_member=node_of(hello) in run.machine.view.members,
-            wall_ms=self.host.clock.wall_ms(),
-        )
+        view, recipe = run.machine.view, run.machine.recipe
+        return await self._doorkeeper.judge(hello, nonce, view, recipe, run.tokens)
 
     # --- events and effects ------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         while True:
-            await self.host.clock.sleep(min([0.5, *(run.machine.tick_s for run in self.runs.values())]))
+            await self.host.clock.sleep(min((run.machine.tick_s for run in self.runs.values()), default=0.5))
             for run in list(self.runs):
                 await self.post(run, Ticked())
 
     def _instant(self) -> Instant:
         return Instant(self.host.clock.now(), self.host.clock.wall_ms())
 
-    async def _take(self, run: Run, event: Event) -> None:
+    async def _take(self, run: Run, event: Event | Changed) -> None:
+        if isinstance(event, Changed):
+            await self._restart(run, event.recipe)
+            event = Ticked()
+        if run.paused is not None:
+            event = resting(event)
         for effect in run.machine.step(self._instant(), event):
             if run.evidence.proof is None:
                 await self._carry_out(run, effect)
         if run.evidence.proof is not None:
             self._give_up(run, run.evidence.proof)
+        self._tell_budget(run)
         self.changed.set()
+
+    def _tell_budget(self, run: Run) -> None:
+        """Say so, once, when a run pauses because nobody can be paid any more."""
+        short = bool(run.machine.out_of_budget)
+        if short and not run.short:
+            reason = run.machine.out_of_budget
+            log.warning("run_paused", extra={"run": run.machine.run[:12], "reason": reason})
+        run.short = short
 
     def _give_up(self, run: Run, proof: Equivocation) -> None:
         """Somebody writes another log of this run under this key: append nothing more, and say so to everyone."""
@@ -336,6 +482,10 @@ class CoordinatorService:
                 run.written = effect.position + 1
                 self.host.reached("coordinator.after-append")
                 self.host.reached(f"coordinator.after-{effect.kind}")
+            case EnterCredit():
+                await self._enter(run, effect)
+            case SendReceipt():
+                await self._send_receipts(run, [effect.node])
             case Keep():
                 await self.host.work(lambda: self.store.keep(name, effect.key, effect.value))
                 self.host.reached("coordinator.after-keep")
@@ -351,12 +501,19 @@ class CoordinatorService:
                 await self._send_entries(run, effect)
             case Dismiss():
                 self._send(run, effect.node, encode(effect.refuse))
+                if effect.node in run.connections:
+                    self._spawn(self._dismiss(run.connections[effect.node]), f"dismiss {effect.node[:8]}")
             case FetchBlob():
                 self._fetch(run, effect)
             case Prune():
                 await self._prune(run)
             case Archive():
                 self._spawn(self._archive(run, effect), f"archive {effect.position}")
+
+    async def _dismiss(self, connection: Connection) -> None:
+        """Cut a node off that was told why, whether or not it has gone by itself."""
+        await self.host.clock.sleep(DISMISS_S)
+        await connection.channel.close()
 
     def _send(self, run: Run, node: NodeId, frame: bytes) -> None:
         connection = run.connections.get(node)
@@ -365,6 +522,14 @@ class CoordinatorService:
             run.connections.pop(node)
             self._spawn(connection.channel.close(), f"cut off {node[:8]}")
             self._spawn(self.post(run.machine.run, Lost(node)), f"lost {node[:8]}")
+
+    async def _enter(self, run: Run, effect: EnterCredit) -> None:
+        earners = await self.host.work(lambda: run.payroll.enter(effect.position, effect.head, effect.lines))
+        await self._send_receipts(run, [node for node in earners if node in run.connections])
+
+    async def _send_receipts(self, run: Run, nodes: list[NodeId]) -> None:
+        for node, receipt in await self.host.work(lambda: run.payroll.receipts(nodes)):
+            self._send(run, node, encode(Paid(receipt=receipt)))
 
     async def _send_entries(self, run: Run, effect: SendEntries) -> None:
         connection = run.connections.get(effect.node)
@@ -412,6 +577,8 @@ class CoordinatorService:
     async def _prune(self, run: Run) -> None:
         keep, round_number = run.machine.needed_blobs(), run.machine.view.round
         spare_bytes = run.machine.recipe.storage.keep_bytes
+        rules = run.machine.recipe.storage.retention
+        await self.host.work(lambda: retain(run.machine.view, run.blobs, rules))
         await self.host.work(lambda: run.blobs.prune(keep, round_number, spare_bytes=spare_bytes))
 
     def _peers(self, run: Run, holders: tuple[NodeId, ...]) -> list[Peer]:
@@ -419,7 +586,7 @@ class CoordinatorService:
         seats = run.machine.seats.by_node
         order = [*holders, *(node for node in seats if node not in holders)]
         peers = [Peer(node=node, address=seats[node].address) for node in order if node in seats]
-        return [peer for peer in peers if peer.address]
+        return [peer for peer in (*peers, *self._other()) if peer.address]
 
     async def _arrival(self, run: Run, effect: FetchBlob) -> None:
         """Wait until a pushed blob is here, or has had time enough."""

@@ -1,17 +1,21 @@
 """What a hub must not forget: where its region stood against the parent when it last claimed, or last brought news.
 
 In flow an alignment and the claim that it follows; out flows the same after a crash. Invariant: it is durable before
-the claim whose number it has, so that after a crash the last claim that is kept finds the alignment behind it.
+the claim whose number it has, so that after a crash the last claim that is kept finds the alignment behind it; one that
+rotted is none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import blake3
 import msgspec
 
 from shoal.base.disk import Disk, write_atomic
 from shoal.runlog.entries import Graft
+
+_SUM_BYTES = 32
 
 
 class Alignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +40,8 @@ class AlignmentFile:
 
     def save(self, sequence: int, alignment: Alignment) -> None:
         name = _name(sequence)
-        write_atomic(self._disk, name, msgspec.msgpack.encode(alignment), self._reached)
+        content = msgspec.msgpack.encode(alignment)
+        write_atomic(self._disk, name, blake3.blake3(content).digest() + content, self._reached)
         for other in self._disk.list(""):
             if other not in (name, _name(sequence - 1)):
                 self._disk.remove(other)
@@ -46,11 +51,17 @@ class AlignmentFile:
         if self._disk.size(_name(sequence)) is None:
             return None
         try:
-            found = msgspec.msgpack.decode(self._disk.read(_name(sequence)), type=Alignment)
+            found = msgspec.msgpack.decode(_checked(self._disk.read(_name(sequence))), type=Alignment)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         sizes = {len(found.anchor), len(found.known), len(found.news or found.known)}
         return found if sizes == {4 * params} else None
+
+
+def _checked(data: bytes) -> bytes:
+    """What was saved, without its checksum; bytes that nothing can be read from if it is another."""
+    sound = blake3.blake3(data[_SUM_BYTES:]).digest() == data[:_SUM_BYTES]
+    return data[_SUM_BYTES:] if sound else b""
 
 
 def _name(sequence: int) -> str:

@@ -33,7 +33,7 @@ from shoal.training.trainer import Trainer
 from shoal.wire.identity import Identity
 
 LOOK_EVERY_S = 0.25
-"""Between two looks at the region."""
+"""Between two looks at the region, or an eighth of a heartbeat where that is longer."""
 
 
 class HubService(NodeService):
@@ -99,6 +99,11 @@ class HubService(NodeService):
         if alignment is not None:
             self._alignment.save(sequence, alignment)
 
+    @property
+    def _look_s(self) -> float:
+        recipe = self.machine.recipe
+        return max(LOOK_EVERY_S, recipe.membership.heartbeat_s / 8) if recipe else LOOK_EVERY_S
+
     def _hub_learner(self) -> HubLearner:
         learner = self._learner()
         assert isinstance(learner, HubLearner)
@@ -130,7 +135,7 @@ class HubService(NodeService):
                     learner.progress, self._claimed = trained, standing.at
                     self._post(ev.Trained(await self._make_claim(planned, learner)))
                 break
-            await self.host.clock.sleep(LOOK_EVERY_S)
+            await self.host.clock.sleep(self._look_s)
         self._post(ev.TrainingEnded(planned.position))
 
     # --- the parent's news enter the region ------------------------------------------------------------------
@@ -149,7 +154,7 @@ class HubService(NodeService):
             self._entered = entered and self._graft is not None
             if (entered or self._graft is None) and self.machine.at == self.machine.view.at:
                 await self._bring_news(learner)
-            await self.host.clock.sleep(LOOK_EVERY_S)
+            await self.host.clock.sleep(self._look_s)
 
     def _entered_at(self) -> int | None:
         """The position at which the last graft entered the region; None if it has not."""

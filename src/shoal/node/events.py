@@ -119,6 +119,14 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepReceipt:
+    """Make the coordinator's word on this node's earnings durable."""
+
+    page: int
+    encoded: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class SendUp:
     message: Message
 
@@ -232,6 +240,7 @@ class Finish:
 
 Effect = (
     Record
+    | KeepReceipt
     | SendUp
     | Prepare
     | Load

@@ -15,6 +15,7 @@ from shoal.base.disk import Disk, write_atomic
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.node.events import Outgoing
+from shoal.replica.blobs import chunk_list
 from shoal.runlog.entries import Claim
 from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView, verify_log
@@ -22,6 +23,8 @@ from shoal.wire.identity import node_id
 from shoal.wire.signed import Signed, parse
 
 _OUTBOX = "outbox"
+RECEIPTS = "receipts"
+RECEIPTS_KEPT = 1000
 
 
 class Keeping:
@@ -68,7 +71,17 @@ class Keeping:
         claim = parse(signed.payload, Claim) if signed else None
         if signed is None or claim is None or self._disk.size(f"local-{claim.sequence}") is None:
             return None
-        return Outgoing(claim=claim, signed=signed), self._disk.read(f"local-{claim.sequence}")
+        local = self._disk.read(f"local-{claim.sequence}")
+        # What rotted is as good as lost: it costs momentum, and the claim goes out all the same.
+        sound = chunk_list(local).blob == claim.local_after
+        return Outgoing(claim=claim, signed=signed), local if sound else b""
+
+    def save_receipt(self, page: int, encoded: bytes) -> None:
+        """Keep what the coordinator signed that this node has earned; of many, the last ones, which say it all."""
+        name = f"{page:08}.receipt"
+        write_atomic(self._disk, f"{RECEIPTS}/{name}", encoded, lambda point: None)
+        for old in self._disk.list(RECEIPTS)[:-RECEIPTS_KEPT]:
+            self._disk.remove(f"{RECEIPTS}/{old}")
 
     def save_proof(self, encoded: bytes) -> None:
         """Keep the evidence against a coordinator."""

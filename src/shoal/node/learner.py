@@ -19,8 +19,10 @@ from shoal.base.ids import BlobId
 from shoal.base.layout import Layout
 from shoal.codec.base import CHUNK, Source
 from shoal.codec.feedback import encode_with_feedback
+from shoal.codec.sparse import SparseCodec
 from shoal.data.assignment import sample_indices
 from shoal.node.progress import Progress, Unsettled
+from shoal.replica.blobs import chunk_list
 from shoal.replica.fold import PLAIN, SealedBlob
 from shoal.replica.parts import join_parts
 from shoal.replica.state import State
@@ -112,7 +114,7 @@ class Learner:
         """The newest global version, if it must wait until the assignment is done."""
         self._residual: torch.Tensor | None = None
         self._place = self._shards = 0
-        self._local_hash = digest(trainer.local_state())
+        self._local_hash = private_id(trainer.local_state())
 
     # --- global versions ---------------------------------------------------------------------------------
 
@@ -153,13 +155,18 @@ class Learner:
     def _merge_in(self, new: Global, anchor: torch.Tensor, known: torch.Tensor, pending: bool) -> None:
         layout = self.trainer.layout.fragments
         touched = range(len(layout)) if new.fragments is None else new.fragments
-        local = self.trainer.params().detach().clone()
-        anchor, params = anchor.clone(), new.params.to(local.device)
+        live = self.trainer.params().detach()
+        params = new.params.to(live.device)
+        whole = len(layout) == 1  # Then every copy into a part of something is one of all of it, and spared.
+        local, anchor = (live, anchor) if whole else (live.clone(), anchor.clone())
         for index in touched:
             part = slice(layout[index].start, layout[index].stop)
             here = Here(local=local[part], anchor=anchor[part], known=known[part], pending=pending)
             merged = self._merge.merge(here, params[part])
-            local[part], anchor[part] = merged.local, merged.anchor
+            if whole:
+                local, anchor = merged.local, _apart(merged.anchor, live)
+            else:
+                local[part], anchor[part] = merged.local, merged.anchor
         self.trainer.load(local)
         self._anchor, self._known = anchor, params
         if self._merge.keeps_progress or len(touched) < len(layout):
@@ -215,9 +222,12 @@ class Learner:
 
     def train(self, assignment: Assignment, first_step: int, done: int, steps: int) -> None:
         """Steps [done, done + steps) of an assignment. `first_step` is where the schedule stood before."""
+        batch, first = assignment.batch, assignment.data.start + done * assignment.batch
+        # Drawing all at once is cheaper.
+        drawn = sample_indices(self._recipe.seed, first, steps * batch, self._items)
         for number in range(done, done + steps):
-            start = assignment.data.start + number * assignment.batch
-            indices = sample_indices(self._recipe.seed, start, assignment.batch, self._items)
+            start = assignment.data.start + number * batch
+            indices = drawn[start - first : start - first + batch]
             result = self.trainer.step(indices, first_step + number)
             self.progress.add(result.loss, result.samples, result.tokens, start, begins=number == 0)
 
@@ -228,16 +238,23 @@ class Learner:
         place: int = 0,
         base: State | None = None,
         shards: int = 0,
+        thin: int = 1,
     ) -> MadeUpdate:
         """Encode what was trained since the last claim, for work planned when `place` seals stood and `base` was the
-        state; by fragment, or in about `shards` parts. Raises SH-CODEC-01 if it is not finite."""
+        state; by fragment, or in about `shards` parts; with one in `thin` of the values that the codec chooses, where
+        it does. Raises SH-CODEC-01 if it is not finite."""
         if self._anchor is None or self._known is None:
             raise AssertionError("an update before any state")
-        local, codec = self.trainer.params().detach().clone(), self._rules.codec_at(place)
-        anchor, residual, parts = self._anchor.clone(), self._residual, []
+        live, codec = self.trainer.params().detach(), self._rules.codec_at(place)
+        if thin > 1 and isinstance(codec, SparseCodec):
+            codec = codec.thinned(thin)
+        spans = self._spans(fragments, shards)
+        whole = [(start, stop) for _, start, stop in spans] == [(0, live.numel())]
+        local, anchor = (live, self._anchor) if whole else (live.clone(), self._anchor.clone())
+        residual, parts = self._residual, []
         if self._feedback and residual is None:
             residual = torch.zeros_like(local)
-        for index, start, stop in self._spans(fragments, shards):
+        for index, start, stop in spans:
             part = slice(start, stop)
             here = Here(local=local[part], anchor=anchor[part], known=self._known[part])
             made = self._merge.make(here)
@@ -246,12 +263,18 @@ class Learner:
             if residual is None:
                 payload = codec.encode(update, seed)
             else:
-                payload, residual[part] = encode_with_feedback(
-                    codec, update, residual[part], seed, self._decay
-                )
+                payload, left = encode_with_feedback(codec, update, residual[part], seed, self._decay)
+                if whole:
+                    residual = left
+                else:
+                    residual[part] = left
             parts.append((index, payload))
-            local[part] = anchor[part] = made.local
-        self.trainer.load(local)
+            if whole:
+                local, anchor = made.local, _apart(made.local, live)
+            else:
+                local[part] = anchor[part] = made.local
+        if local.data_ptr() != live.data_ptr():
+            self.trainer.load(local)
         self._anchor, self._residual, self._place, self._shards = anchor, residual, place, shards
         progress, self.progress = self.progress, Progress()
         blob = join_parts([payload for _, payload in parts]) if shards else encode_update(parts)
@@ -276,8 +299,14 @@ class Learner:
     def private_state(self) -> PrivateState:
         """The state after the update that was just made."""
         before, data = self._local_hash, self.local_state()
-        self._local_hash = digest(data)
+        self._local_hash = private_id(data)
         return PrivateState(data=data, before=before, after=self._local_hash)
+
+    def commit(self) -> bytes:
+        """The private state that the next update begins from, by whose id the claim will be bound to it."""
+        data = self.local_state()
+        self._local_hash = private_id(data)
+        return data
 
     # --- what became of updates --------------------------------------------------------------------------
 
@@ -343,7 +372,12 @@ class Learner:
             kept = torch.frombuffer(bytearray(local.residual), dtype=torch.float32)
             self._residual = kept.to(self.trainer.params().device)
         self.unsettled, self._place, self._shards = local.unsettled, local.place, local.shards
-        self._local_hash = digest(data)
+        self._local_hash = private_id(data)
+
+
+def private_id(data: bytes) -> BlobId:
+    """How claims name a private state: as the blob that it is for those who may ask for it."""
+    return chunk_list(data).blob
 
 
 def _accumulate(opened: Mapping[int, Source], layout: Layout, factor: float, out: torch.Tensor) -> None:
@@ -375,3 +409,8 @@ def _damaged() -> ShoalError:
     return ShoalError(
         "SH-DISK-02", "this node's saved optimiser state is damaged", "it starts with a fresh one"
     )
+
+
+def _apart(values: torch.Tensor, live: torch.Tensor) -> torch.Tensor:
+    """The same values, where training does not change them."""
+    return values.clone() if values.data_ptr() == live.data_ptr() else values

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
+
+from msgspec import structs
 
 from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host, Peer
 from shoal.base.ids import NodeId
 from shoal.node.events import Connected, Disconnected, Event, Heard
-from shoal.node.session import Invitation, open_session
+from shoal.node.session import Invitation, open_session, refused
 from shoal.wire.identity import Identity
-from shoal.wire.messages import Goodbye, Message, Peers, Welcome, decode, encode
+from shoal.wire.messages import Goodbye, Message, Peers, Refuse, Welcome, decode, encode
 
-FIRST_WAIT_S, MAX_WAIT_S = 0.2, 5.0
-MIN_HEARTBEAT_S, MAX_HEARTBEAT_S = 0.1, 60.0
+FIRST_WAIT_S, SOON_WAIT_S, MAX_WAIT_S = 0.2, 1.0, 5.0
+SOON_S = 30.0
+"""For so long after a break attempts stay close to one another: somebody may be about to take over."""
+SILENT_BEATS, SILENT_S = 3, 5.0
+"""A coordinator that has answered none of so many heartbeats, for so long at least, has hung."""
+MAX_COORDINATORS, MAX_ADDRESS = 8, 256
+MIN_HEARTBEAT_S, MAX_HEARTBEAT_S = 0.1, 300.0
 
 
 class ControlLink:
@@ -34,7 +42,10 @@ class ControlLink:
         self._post = post
         self._channel: Channel | None = None
         self._left = False
+        self._heard_at = 0.0
         self._peers = Peers(edition=0, peers=())
+        self._known: tuple[Peers, dict[NodeId, Peer], Peer] | None = None
+        """What `sources` made of a peer list: it is asked for every blob, and the list seldom changes."""
 
     async def stay_connected(self, blob_address: str, length: Callable[[], int], give_up_s: float) -> None:
         """Connect, listen, and connect again, until goodbye. Raises SH-JOIN-05 if the first time takes too long, or
@@ -43,27 +54,41 @@ class ControlLink:
         while not self._left:
             try:
                 channel, welcome = await open_session(
-                    self._host, self._identity, self._invitation, blob_address=blob_address, length=length()
+                    self._host, self._identity, self._where(), blob_address=blob_address, length=length()
                 )
             except ChannelClosed as error:
-                if not welcomed and self._host.clock.now() - began > give_up_s:
+                away_s = self._host.clock.now() - began
+                if not welcomed and away_s > give_up_s:
                     raise self._unreachable(error) from None
                 await self._host.clock.sleep(wait * (0.5 + self._host.random.random()))
-                wait = min(wait * 2, MAX_WAIT_S)
+                wait = min(wait * 2, SOON_WAIT_S if away_s < SOON_S else MAX_WAIT_S)
                 continue
             wait, welcomed = FIRST_WAIT_S, True
             self.heartbeat_s = min(max(welcome.heartbeat_s, MIN_HEARTBEAT_S), MAX_HEARTBEAT_S)
             await self._listen(channel, welcome)
+            began = self._host.clock.now()
+
+    def _where(self) -> Invitation:
+        """The ticket's addresses, and those that the coordinator has told of since."""
+        told = [address for address in self._peers.coordinators if 0 < len(address) <= MAX_ADDRESS]
+        every = dict.fromkeys((*self._invitation.addresses, *told[:MAX_COORDINATORS]))
+        return replace(self._invitation, addresses=tuple(every))
 
     async def _listen(self, channel: Channel, welcome: Welcome) -> None:
         self._channel = channel
         # A coordinator that was restarted counts its lists anew; the old one serves until the first arrives.
-        self._peers = Peers(edition=0, peers=self._peers.peers)
+        self._peers = structs.replace(self._peers, edition=0)
+        self._heard_at = self._host.clock.now()
+        refusal: Refuse | None = None
         self._post(Connected())
         self._post(Heard(welcome))
         try:
             while True:
                 message = decode(await channel.recv())
+                self._heard_at = self._host.clock.now()
+                if isinstance(message, Refuse):
+                    refusal = message
+                    break
                 if isinstance(message, Peers) and message.edition > self._peers.edition:
                     self._peers = message
                 self._post(Heard(message))
@@ -72,11 +97,19 @@ class ControlLink:
         self._channel = None
         self._post(Disconnected())
         await channel.close()
+        if refusal is not None:
+            raise refused(refusal)
 
     async def send(self, message: Message) -> None:
         if self._channel is not None:
             with contextlib.suppress(ChannelClosed):
                 await self._channel.send(encode(message))
+
+    async def hang_up_on_silence(self) -> None:
+        """Leave a coordinator that answers no more, for another may have taken over. Called at every heartbeat."""
+        patience_s = max(SILENT_BEATS * self.heartbeat_s, SILENT_S)
+        if self._channel is not None and self._host.clock.now() - self._heard_at > patience_s:
+            await self._channel.close()
 
     async def say_goodbye(self, reason: str) -> None:
         self._left = True  # A connection opened now would push the goodbye off the old one.
@@ -93,13 +126,22 @@ class ControlLink:
 
     def sources(self, holders: tuple[NodeId, ...] = ()) -> list[Peer]:
         """Who to ask for a blob: those known to hold it, then everyone, the coordinator last."""
-        known = {peer.node: peer.address for peer in self._peers.peers if peer.node != self._identity.node}
-        coordinator = self._invitation.coordinator
-        last = Peer(node=coordinator, address=known.pop(coordinator, ""))
+        if self._known is None or self._known[0] is not self._peers:
+            self._known = (self._peers, *self._look_up())
+        _, known, last = self._known
         first = [node for node in holders if node in known]
+        if not first:
+            return [*known.values(), last]
         self._host.random.shuffle(first)
-        rest = [node for node in known if node not in first]
-        return [*(Peer(node=node, address=known[node]) for node in [*first, *rest]), last]
+        rest = [peer for node, peer in known.items() if node not in first]
+        return [*(known[node] for node in first), *rest, last]
+
+    def _look_up(self) -> tuple[dict[NodeId, Peer], Peer]:
+        """The peers of the list, and the coordinator."""
+        known = {peer.node: Peer(node=peer.node, address=peer.address) for peer in self._peers.peers}
+        known.pop(self._identity.node, None)
+        coordinator = self._invitation.coordinator
+        return known, known.pop(coordinator, None) or Peer(node=coordinator, address="")
 
     def _unreachable(self, error: ChannelClosed) -> ShoalError:
         where = ", ".join(self._invitation.addresses)

@@ -8,6 +8,7 @@ for as long as it may still be sealed, and offers the same bytes until the log s
 from __future__ import annotations
 
 from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.credit.ledger import read_receipt
 from shoal.node.events import (
     Adopt,
     CancelState,
@@ -22,6 +23,7 @@ from shoal.node.events import (
     FoldShards,
     HasState,
     Heard,
+    KeepReceipt,
     Load,
     Outgoing,
     Prepare,
@@ -45,7 +47,7 @@ from shoal.node.events import (
 from shoal.runlog.chain import BadEntry, Link, check_signature, read_link
 from shoal.runlog.entries import Genesis, Rewind, Seal, Snapshot
 from shoal.runlog.pairs import pairs_since_fold
-from shoal.runlog.view import RunView, Step
+from shoal.runlog.view import MAX_TEXT, RunView, Step
 from shoal.runlog.work import Planned
 from shoal.strategy.recipe import Recipe, recipe_in_log
 from shoal.wire import messages
@@ -83,6 +85,10 @@ class NodeMachine:
         self.connected = False
         self.why_out = ""
         """In words, why the coordinator last refused a claim."""
+        self.note = ""
+        """In words, why the coordinator gives this node no work."""
+        self.earned_micro = 0
+        """By the last receipt."""
         self._prepared = False
         self._preparing = False
         self._making: int | None = None
@@ -160,15 +166,29 @@ class NodeMachine:
                 for encoded in message.items:
                     self._entry(encoded)
             case messages.Beat() | messages.Welcome():
+                self.note = message.note[:MAX_TEXT] if isinstance(message, messages.Beat) else ""
                 if message.length > self.view.length:
                     self._effects.append(SendUp(messages.NeedEntries(start=self.view.length)))
             case messages.ClaimAck():
                 self._acked(message)
+            case messages.Paid():
+                self._paid(message.receipt)
             case messages.Rebuild():
                 if message.at == self.at:
                     self._drop_state()
             case messages.PleasePush():
                 self._effects.append(PushTo(message.blob))
+
+    def _paid(self, encoded: bytes) -> None:
+        """Keep a receipt that is this node's, signed by the coordinator, of this log as far as it is known here."""
+        genesis = self.view.genesis
+        receipt = read_receipt(encoded, self._run, genesis.coordinator) if genesis else None
+        if receipt is None or receipt.node != self.node or receipt.page < 0 or receipt.position < 0:
+            return
+        hashes = self.view.hashes
+        if receipt.position >= len(hashes) or hashes[receipt.position] == receipt.head:
+            self.earned_micro = max(self.earned_micro, receipt.cumulative_micro)
+            self._effects.append(KeepReceipt(receipt.page, encoded))
 
     def _entry(self, encoded: bytes) -> None:
         try:
@@ -356,8 +376,8 @@ class NodeMachine:
         if self._training is not None or self.at < 0 or view.stopped is not None:
             return
         if not open_work:
-            if self._making is None and view.plan is not None:
-                self.doing = "waiting for the next round"
+            if self._making is None and (self.note or view.plan is not None):
+                self.doing = self.note or "waiting for the next round"
             return
         if self._current(self._outgoing):
             self.doing = "waiting for the seal"

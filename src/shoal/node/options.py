@@ -23,6 +23,8 @@ class NodeOptions:
 
     step_seconds: float = 0.0
     """What simulation charges for one step at device speed 1."""
+    job_s: float = 0.1
+    """Short steps run several to a job, about this long, so that handing over costs nothing."""
     give_up_s: float = 30.0
     """How long the first connection may take before the node says that it cannot be had."""
     agree: Callable[[Recipe, Genesis], Awaitable[bool]] = always
@@ -31,4 +33,8 @@ class NodeOptions:
     """Asked between jobs: "" to train, or why not now (someone is using the machine, say)."""
     traffic: Callable[[], tuple[int, int]] = lambda: (0, 0)
     """Bytes sent and received so far, for the heartbeat."""
+    memory: Callable[[], int] = lambda: 0
+    """Bytes of memory that are free, for the heartbeat."""
+    resent: Callable[[], float] = lambda: 0.0
+    """The share of what was sent lately that had to be sent again, for the heartbeat."""
     device: str = "cpu"

@@ -17,12 +17,17 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from shoal.base.disk import SubDisk
 from shoal.base.errors import ShoalError
 from shoal.base.host import Host
 from shoal.base.ids import BlobId
 from shoal.data.manifest import blobs as data_blobs
+from shoal.measure.reporting import NodeMeter
+from shoal.measure.watching import TimedHost
 from shoal.node import events as ev
+from shoal.node.auditing import Auditor, Means
 from shoal.node.claiming import claim_of
 from shoal.node.folding import Item, ShardFolder
 from shoal.node.keeping import Keeping
@@ -37,6 +42,7 @@ from shoal.node.supply import RETRY_S, Supply, Waiting
 from shoal.node.watch import Watch
 from shoal.replica.blobs import BlobStore
 from shoal.replica.fold import FoldRules, check_arithmetic, fold_step
+from shoal.replica.pieces import cut_pieces
 from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.state import State, decode_state, encode_state, state_hash
 from shoal.replica.swarm import Swarm
@@ -51,15 +57,14 @@ from shoal.training.trainer import Trainer
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     Attest,
+    Beat,
     Entries,
     Heartbeat,
     Offer,
 )
-from shoal.wire.signed import sign
+from shoal.wire.signed import Signed, is_signed, sign
 
 REQUEST_TIMEOUT_S = 20.0
-STEP_JOB_S = 0.1
-"""Short steps run several to a job, about this long, so that handing over costs nothing."""
 MAX_BACKLOG = 4096
 FIRST_QUOTA_BYTES = 1 << 30
 """Room for others' blobs until the recipe says how much there is."""
@@ -93,13 +98,16 @@ class NodeService:
         self._rules: FoldRules | None = None
         self._blob_address = ""
         self._link = ControlLink(host, identity, invitation, self._post)
-        swarm = Swarm(host, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
+        self.meter = NodeMeter(invitation.coordinator)
+        timed = TimedHost(host, self.meter.links)
+        swarm = Swarm(timed, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
         self._supply = Supply(host, self.blobs, swarm, self._link)
+        self._auditor = Auditor(host, identity, self.blobs, self._supply, self._link.send)
         self._folder = ShardFolder(host, folder, self.blobs, self._supply)
         self._evidence = Evidence(
             run=invitation.run, coordinator=self._coordinator_key, keep=self.keeping.save_proof
         )
-        self._watch = Watch(host, invitation.run, self._link, self._evidence)
+        self._watch = Watch(timed, invitation.run, self._link, self._evidence)
         self._model = asyncio.Lock()
         self._candidate: tuple[int, State] | None = None
         self._met: Met | None = None
@@ -137,11 +145,17 @@ class NodeService:
         if self._finished is not None and not self._finished.done():
             self._finished.set_result(reason)
 
+    async def bring(self, blob: BlobId) -> None:
+        """Have a blob here, however long it takes."""
+        await self._supply.fetch(blob, None)
+
     async def _wake_up(self) -> None:
         """Load what this node kept, and offer it to peers."""
         load_view = partial(self.keeping.load_view, self.invitation.coordinator)
         view = await self.host.work(load_view)
         kept = await self.host.work(self.keeping.load_outgoing)
+        if kept is not None and not is_signed(kept[0].signed, Claim, self.identity.public):
+            kept = None  # It rotted, and nobody would take it.
         self.machine = self._machine(view, kept[0] if kept else None)
         self._kept, self._local = (kept[0].claim, kept[1]) if kept else (None, None)
         self._evidence.restore(await self.host.work(self.keeping.load_proof))
@@ -193,6 +207,8 @@ class NodeService:
                 await self._carry_out(effect)
 
     def _post(self, event: ev.Event) -> None:
+        if isinstance(event, ev.Heard) and isinstance(event.message, Beat):
+            self.meter.answered(event.message.probe, self.host.clock.now())
         # A coordinator that talks faster than this node listens must not fill its memory. What is dropped is
         # asked for again; what this node's own work reports is never dropped, and is bounded by that work.
         if self._events.qsize() < MAX_BACKLOG or not isinstance(event, ev.Heard):
@@ -210,6 +226,8 @@ class NodeService:
             case ev.Record():
                 append = partial(self.keeping.log.append, run, effect.position, effect.encoded)
                 await self.host.work(append)
+            case ev.KeepReceipt():
+                await self.host.work(partial(self.keeping.save_receipt, effect.page, effect.encoded))
             case ev.SendUp():
                 await self._link.send(effect.message)
                 if isinstance(effect.message, Offer):
@@ -259,10 +277,12 @@ class NodeService:
         async with self._model:
             if not stopped.is_set():
                 await self.host.work(partial(learner.begin, assignment.steps))
+                await self._auditor.commit(learner, self.machine.view)
             carried = learner.progress.steps
         goal, total = max(1, assignment.steps - carried), assignment.steps + assignment.spare
         closes_at = self.host.clock.now() + assignment.window_ms / 1000 if assignment.window_ms else math.inf
-        done, claimed, pace = 0, False, STEP_JOB_S
+        job_s = self.options.job_s
+        done, claimed, pace = 0, False, job_s
         while done < total and not stopped.is_set():
             if reason := self.options.may_train():
                 self.machine.doing = f"paused: {reason}"
@@ -271,7 +291,7 @@ class NodeService:
                     self.machine.doing = f"training round {work.planned.round}"
                 continue
             left_s = math.inf if claimed else closes_at - self.host.clock.now()
-            count = max(1, int(min((total if claimed else goal) - done, min(STEP_JOB_S, left_s) / pace)))
+            count = max(1, int(min((total if claimed else goal) - done, min(job_s, left_s) / pace)))
             async with self._model:
                 if stopped.is_set():
                     break
@@ -289,8 +309,12 @@ class NodeService:
         """Some steps as one job; how long one of them took."""
         began = self.host.clock.now()
         job = partial(learner.train, planned.assignment, planned.step, done, count)
-        await self.host.work(job, seconds=self.options.step_seconds * count)
-        return max(1e-4, (self.host.clock.now() - began) / count)
+        usual = self.machine.recipe.inner.batch_size if self.machine.recipe else planned.assignment.batch
+        steps = count * planned.assignment.batch / usual  # A step's time is for the recipe's batch.
+        await self.host.work(job, seconds=self.options.step_seconds * steps)
+        pace = max(1e-4, (self.host.clock.now() - began) / count)
+        self.meter.stepped(pace, planned.assignment.batch)
+        return pace
 
     async def _make_claim(self, planned: Planned, learner: Learner) -> ev.Outgoing:
         """Encode, store and sign; durable before anyone hears of it."""
@@ -300,26 +324,55 @@ class NodeService:
         }
         await self.host.work(partial(learner.settle, fates, self.blobs.get))
         place, shards = planned.place, planned.shards
-        make = partial(learner.make_update, planned.fragments, planned.round, place, self.state, shards)
+        recipe = self.machine.recipe
+        if recipe is not None and recipe.storage.push == "everybody":
+            self._supply.all_for_all = not shards and recipe.strategy.merge.kind != "pairs"
+        work = (planned.fragments, planned.round, place, self.state, shards, planned.assignment.thin)
+        make = partial(learner.make_update, *work)
         made = await self.host.work(make)
         blob = await self.host.work(partial(self.blobs.put, made.blob))
+        pieces = await self._cut(planned, made.blob)
+        if not pieces:
+            self._spawn(self._supply.spread(blob, len(made.blob), self._receipts_wanted), "spread")
         private = await self.host.work(learner.private_state)
         claim = self._claim(planned, made, private, blob)
+        if pieces and self.machine.recipe and self.machine.recipe.storage.pieces:
+            needed = self.machine.recipe.storage.pieces.k
+            claim = msgspec.structs.replace(claim, pieces=pieces, pieces_needed=needed)
         outgoing = ev.Outgoing(claim=claim, signed=sign(self.identity, claim))
         await self.host.work(partial(self.keeping.save_outgoing, outgoing, private.data))
         learner.sent(Unsettled.of(claim))
         return outgoing
+
+    async def _cut(self, planned: Planned, data: bytes) -> tuple[BlobId, ...]:
+        """The update's coded pieces, stored here, where it is to leave in pieces."""
+        how = self.machine.recipe.storage.pieces if self.machine.recipe else None
+        if how is None or (how.when == "planned" and not planned.assignment.coded):
+            return ()
+        pieces = await self.host.work(partial(cut_pieces, data, how.k, how.n))
+        return tuple([await self.host.work(partial(self.blobs.put, piece)) for piece in pieces])
 
     def _claim(self, planned: Planned, made: MadeUpdate, private: PrivateState, blob: BlobId) -> Claim:
         return claim_of(self.machine, planned, made, private, blob)
 
     async def _publish(self, work: ev.Publish) -> None:
         claim = work.outgoing.claim
-        wanted = self.machine.recipe.storage.receipts if self.machine.recipe else 1
-        publish = self._supply.publish(claim, self.machine.view, wanted, to_coordinator=work.to_coordinator)
-        receipts = await publish
-        self.host.reached("node.before-claim")
-        self._post(ev.Published(claim.sequence, receipts))
+
+        def published(receipts: tuple[Signed, ...]) -> None:
+            self.host.reached("node.before-claim")
+            self._post(ev.Published(claim.sequence, receipts))
+
+        await self._supply.publish(
+            claim,
+            self.machine.view,
+            self._receipts_wanted,
+            to_coordinator=work.to_coordinator,
+            published=published,
+        )
+
+    @property
+    def _receipts_wanted(self) -> int:
+        return self.machine.recipe.storage.receipts if self.machine.recipe else 1
 
     # --- seal -> fetch -> decode -> aggregate -> outer step ------------------------------------------------
 
@@ -393,6 +446,7 @@ class NodeService:
             return
         before, self.state = self.state, self._candidate[1]
         self._candidate = None
+        self._auditor.adopted(work.at, self.state)
         step = self.machine.view.step_at(work.at)
         new = Global(params=self.state.params, position=work.at, fragments=step.fragments if step else None)
         learner, met = self._learner(), self._met
@@ -444,7 +498,19 @@ class NodeService:
                 if self._kept is not None:
                     learner.sent(Unsettled.of(self._kept))
         self.learner = learner
+        if self._auditor.equip(self._means(learner, self._rules, genesis)):
+            self._spawn(self._auditor.keep_auditing(self.machine.view, self._model), "audit")
         self._post(ev.Prepared())
+
+    def _means(self, learner: Learner, rules: FoldRules, genesis: Genesis) -> Means:
+        assert self.machine.recipe is not None
+        return Means(
+            recipe=self.machine.recipe,
+            learner=learner,
+            rules=rules,
+            items=genesis.manifest.train_items,
+            step_seconds=self.options.step_seconds,
+        )
 
     async def _make_learner(self, trainer: Trainer, recipe: Recipe, genesis: Genesis) -> Learner:
         return await self.host.work(partial(Learner, trainer, recipe, genesis.manifest.train_items))
@@ -479,7 +545,7 @@ class NodeService:
         if self.machine.recipe is None or self.learner is None:
             return  # What it still needs of its own is known once the model is built; the next snapshot will do.
         keep, round_number = self.machine.needed_blobs(), self.machine.view.round
-        keep |= {sent.blob for sent in self.learner.unsettled}
+        keep |= {sent.blob for sent in self.learner.unsettled} | self._auditor.kept(self.machine.view)
         spare_bytes = self.machine.recipe.storage.keep_bytes
         await self.host.work(lambda: self.blobs.prune(keep, round_number, spare_bytes=spare_bytes))
 
@@ -495,11 +561,13 @@ class NodeService:
         while True:
             await self._link.send(self._heartbeat())
             self._post(ev.Ticked())
+            await self._link.hang_up_on_silence()
             await self.host.clock.sleep(self._link.heartbeat_s)
 
     def _heartbeat(self) -> Heartbeat:
         reason = self.options.may_train()  # Whether or not it has work: it is not to be given any.
         up, down = self.options.traffic()
+        now = self.host.clock.now()
         progress = self.learner.progress if self.learner else None
         return Heartbeat(
             at=self.machine.at,
@@ -513,6 +581,8 @@ class NodeService:
             up_bytes=up,
             down_bytes=down,
             device=self.options.device,
+            probe=self.meter.beat(now),
+            vitals=self.meter.vitals(now, self.options.memory(), self.options.resent()),
         )
 
     async def _dispute(self, dispute: ev.Disputed) -> None:

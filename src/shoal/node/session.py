@@ -7,7 +7,10 @@ sent to a coordinator before the channel has shown that it is the one the ticket
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from shoal.base.errors import CODES, ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host
@@ -26,8 +29,10 @@ from shoal.wire.messages import (
 )
 from shoal.wire.signed import sign
 from shoal.wire.ticket import Ticket
+from shoal.wire.work import MOST_BITS, find_work
 
 HANDSHAKE_S = 15.0
+Session = tuple[Channel, Welcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,15 +44,20 @@ class Invitation:
     run: RunId
     token: str
     name: str = ""
+    min_price_micro: int = 0
+    """For less than this a unit of work the node does not want any."""
+    work: int = 0
+    """The proof of work, where one was asked for and found."""
 
     @staticmethod
-    def from_ticket(ticket: Ticket, name: str) -> Invitation:
+    def from_ticket(ticket: Ticket, name: str, min_price_micro: int = 0) -> Invitation:
         return Invitation(
             coordinator=ticket.coordinator,
             addresses=ticket.addresses,
             run=ticket.run,
             token=ticket.token,
             name=name,
+            min_price_micro=min_price_micro,
         )
 
 
@@ -59,28 +69,79 @@ async def open_session(
     blob_address: str,
     length: int,
     probe: bool = False,
-) -> tuple[Channel, Welcome]:
-    """Connect and be welcomed (only asking, with `probe`). Raises `ChannelClosed` if that may work later,
-    `ShoalError` if it never will."""
-    failure = ChannelClosed("the ticket has no address")
-    for address in invitation.addresses:
-        try:
-            channel = await host.connect(address, invitation.coordinator)
-        except ChannelClosed as error:
-            failure = error
-            continue
-        try:
-            async with asyncio.timeout(HANDSHAKE_S):
-                return channel, await _greet(channel, identity, invitation, blob_address, length, probe)
-        except TimeoutError:
-            failure = ChannelClosed(f"{address} did not answer the handshake")
-        except ChannelClosed as error:
-            failure = error
-        except BaseException:
-            await channel.close()
-            raise
+) -> Session:
+    """Connect and be welcomed (only asking, with `probe`), at whichever address answers first. Raises `ChannelClosed`
+    if that may work later, `ShoalError` if it never will."""
+
+    async def attempt(address: str) -> Session:
+        return await _open_at(host, identity, invitation, address, blob_address, length, probe)
+
+    addresses = invitation.addresses
+    if len(addresses) == 1:
+        return await attempt(addresses[0])
+    return await _first_welcome([attempt(address) for address in addresses])
+
+
+async def _first_welcome(attempts: list[Coroutine[Any, Any, Session]]) -> Session:
+    """The first success; the others are given up. A refusal counts only if nobody else says yes."""
+    if not attempts:
+        raise ChannelClosed("the ticket has no address")
+    waiting = {asyncio.ensure_future(attempt) for attempt in attempts}
+    failures: list[BaseException] = []
+    try:
+        while waiting:
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            welcomed = [task.result() for task in done if task.exception() is None]
+            for channel, _ in welcomed[1:]:
+                await channel.close()
+            if welcomed:
+                return welcomed[0]
+            failures += [error for task in done if (error := task.exception()) is not None]
+    finally:
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+    raise next((error for error in failures if not isinstance(error, ChannelClosed)), failures[0])
+
+
+async def _open_at(
+    host: Host,
+    identity: Identity,
+    invitation: Invitation,
+    address: str,
+    blob_address: str,
+    length: int,
+    probe: bool,
+) -> Session:
+    try:
+        return await _try_at(host, identity, invitation, address, blob_address, length, probe)
+    except WorkAsked as asked:
+        if invitation.work or asked.bits > MOST_BITS:
+            raise asked.refusal from None
+        work = await host.work(partial(find_work, invitation.run, identity.node, asked.bits))
+        worked = replace(invitation, work=work)
+        return await _try_at(host, identity, worked, address, blob_address, length, probe)
+
+
+async def _try_at(
+    host: Host,
+    identity: Identity,
+    invitation: Invitation,
+    address: str,
+    blob_address: str,
+    length: int,
+    probe: bool,
+) -> Session:
+    channel = await host.connect(address, invitation.coordinator)
+    try:
+        async with asyncio.timeout(HANDSHAKE_S):
+            return channel, await _greet(channel, identity, invitation, blob_address, length, probe)
+    except TimeoutError:
         await channel.close()
-    raise failure
+        raise ChannelClosed(f"{address} did not answer the handshake") from None
+    except BaseException:
+        await channel.close()
+        raise
 
 
 async def _greet(
@@ -106,18 +167,30 @@ async def _greet(
         address=blob_address,
         length=length,
         proof=sign(identity, proof),
+        min_price_micro=invitation.min_price_micro,
         probe=probe,
+        work=invitation.work,
     )
     await channel.send(encode(hello))
     while True:
         answer = decode(await channel.recv())
         if isinstance(answer, Refuse):
-            raise _refused(answer)
+            if answer.work_bits:
+                raise WorkAsked(answer.work_bits, refused(answer))
+            raise refused(answer)
         if isinstance(answer, Welcome):
             return answer
 
 
-def _refused(refuse: Refuse) -> ShoalError:
+class WorkAsked(Exception):
+    """The coordinator wants a proof of so much work."""
+
+    def __init__(self, bits: int, refusal: ShoalError) -> None:
+        super().__init__(f"{bits} bits")
+        self.bits, self.refusal = bits, refusal
+
+
+def refused(refuse: Refuse) -> ShoalError:
     """The coordinator's words; a code that only its own version knows stands among them."""
     if refuse.code in CODES:
         return ShoalError(refuse.code, refuse.cause, refuse.next_step)

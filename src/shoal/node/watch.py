@@ -22,11 +22,12 @@ REQUEST_S = 10.0
 FIRST_BYTES = 64 << 10
 """Most entries are smaller than this, and a monthly limit is charged for what is asked."""
 ASK_EVERY_S = 10.0
-"""About how often a node that hears nothing asks somebody: nodes without an address can be told in no other way."""
+"""About how often a node that hears nothing asks somebody, or every five heartbeats where those are rarer: nodes
+without an address can be told in no other way."""
 TELLINGS_AT_ONCE = 8
 TELL_ALL_S = 20.0
-STAY_S = 3 * ASK_EVERY_S
-"""How long one who has proof stays for those whom it could not tell to ask."""
+STAY_ASKS = 3
+"""So many askings one who has proof stays for those whom it could not tell."""
 
 
 class Watch:
@@ -48,7 +49,7 @@ class Watch:
     async def keep_asking(self) -> None:
         """Ask a random peer for proof, now and then, for as long as the node runs."""
         while True:
-            await self._host.clock.sleep(ASK_EVERY_S * (0.5 + self._host.random.random()))
+            await self._host.clock.sleep(self._ask_every_s * (0.5 + self._host.random.random()))
             peer = self._somebody()
             if peer is not None:
                 await self.ask(peer)
@@ -69,7 +70,7 @@ class Watch:
         """Give the proof to everyone known; stay a while if there are `members` who can only come and ask."""
         told = await self._tell_all()
         if can_be_asked and not told.issuperset(members):
-            await self._host.clock.sleep(STAY_S)
+            await self._host.clock.sleep(STAY_ASKS * self._ask_every_s)
 
     async def _tell_all(self) -> set[NodeId]:
         """Who took it, of all peers and the coordinator."""
@@ -89,6 +90,10 @@ class Watch:
                 for peer in peers:
                     tasks.create_task(tell(peer), name=f"tell {peer.node[:8]}")
         return told
+
+    @property
+    def _ask_every_s(self) -> float:
+        return max(ASK_EVERY_S, 5 * self._link.heartbeat_s)
 
     def _somebody(self) -> Peer | None:
         peers = self._link.sources()[:-1]

@@ -61,6 +61,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     blob: BlobId
     size_bytes: int
     loss: float
+    pieces: tuple[BlobId, ...] = ()
+    """Where the update left in coded pieces: their blobs, in order."""
+    pieces_needed: int = 0
+    """How many of them give it back."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -102,6 +106,47 @@ class Folding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """(number of the shard, its digest, bytes of that), in order."""
 
 
+class Screening(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A screener's word on how odd each update of a seal is. It accuses nobody: it aims audits, see `audit`."""
+
+    run: RunId
+    node: NodeId
+    at: Head
+    """The seal."""
+    scores: tuple[int, ...]
+    """In the seal's order, in thousandths of a standard deviation."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An auditor's word on a claim that it has run again, with what it takes to do so once more: the claim names the
+    private state to begin from, and the log everything else."""
+
+    run: RunId
+    node: NodeId
+    at: Head
+    """The seal that accepted the claim."""
+    author: NodeId
+    sequence: int
+    outcome: str
+    """`upheld`, `forged`, or `withheld` where the author did not show the private state."""
+    distance: float = 0.0
+    """Between the claimed update and the auditor's, as a share of the longer one."""
+    tolerance: float = 0.0
+    replayed: BlobId | None = None
+    """The auditor's own update, where it accuses."""
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint of another run that this one begins from, see `checkpoint.vertices`."""
+
+    vertex: str
+    run: RunId
+    at: int
+    state: str
+    weight: float = 1.0
+    """Its part in the mean of all."""
+
+
 # --- bodies of entries -------------------------------------------------------------------------------
 
 
@@ -121,6 +166,8 @@ class Genesis(msgspec.Struct, frozen=True, kw_only=True, tag="genesis"):
     """The version of the fold's arithmetic, see `replica.fold`."""
     parent: RunId = RunId("")
     """The run that this one is a region of; "" if it stands alone."""
+    origins: tuple[Origin, ...] = ()
+    """The checkpoints that it begins from: one for a fork, several for a merge; () if it begins afresh."""
 
 
 class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="joined"):
@@ -146,6 +193,14 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """How many rounds after its plan's a claim for this work may still be sealed."""
     window_ms: int = 0
     """Train for so long, and `steps` at most; 0 to train `steps` however long it takes."""
+    thin: int = 1
+    """Its update keeps one in so many of the values that the recipe's codec would, where that chooses values."""
+    expected_ms: int = 0
+    """When the planner expects its claim, after the plan; 0 if it does not say."""
+    reason: str = ""
+    """Why this much, in words."""
+    coded: bool = False
+    """Its update is to leave in coded pieces, as the recipe's `storage.pieces` says."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
@@ -259,7 +314,44 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True, tag="stopped"):
     rejected: tuple[Rejected, ...] = ()
 
 
-Body = Genesis | Joined | Left | Plan | Seal | Digests | Attestations | Snapshot | Graft | Rewind | Stopped
+class Funded(msgspec.Struct, frozen=True, kw_only=True, tag="funded"):
+    """The run may earn so much more than its recipe says, see `credit`."""
+
+    add_micro: int
+    reason: str = ""
+
+
+class Audits(msgspec.Struct, frozen=True, kw_only=True, tag="audits"):
+    """What members found in others' claims. Whether they were drawn for it, `audit.docket` says."""
+
+    screenings: tuple[Signed, ...] = ()
+    verdicts: tuple[Signed, ...] = ()
+
+
+class Ban(msgspec.Struct, frozen=True, kw_only=True, tag="ban"):
+    """A node may not take part until then, by the coordinator's clock; 0 lifts an earlier ban."""
+
+    node: NodeId
+    until_ms: int
+    reason: str
+
+
+Body = (
+    Genesis
+    | Joined
+    | Left
+    | Plan
+    | Seal
+    | Digests
+    | Attestations
+    | Snapshot
+    | Graft
+    | Rewind
+    | Stopped
+    | Funded
+    | Audits
+    | Ban
+)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

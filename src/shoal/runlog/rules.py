@@ -14,8 +14,11 @@ from shoal.runlog.entries import (
     Assignment,
     Attestation,
     Attestations,
+    Audits,
+    Ban,
     Body,
     Digests,
+    Funded,
     Genesis,
     Graft,
     Joined,
@@ -23,17 +26,22 @@ from shoal.runlog.entries import (
     Plan,
     Rejected,
     Rewind,
+    Screening,
     Seal,
     Snapshot,
     Stopped,
+    Verdict,
 )
 from shoal.runlog.sharding import MAX_FOLDERS, MAX_SHARDS, agreed
 from shoal.runlog.statements import (
     SPARE_BYTES,
     is_hash,
+    is_node,
     most_tokens,
     open_attestation,
     open_folding,
+    open_screening,
+    open_verdict,
     require,
 )
 from shoal.runlog.weights import WEIGHTS
@@ -44,6 +52,10 @@ if TYPE_CHECKING:
     from shoal.runlog.view import RunView, Update
 
 MAX_TEXT = 200
+MOST_MS = 1 << 53
+MAX_PLAN_TEXT = 4000
+MAX_THIN = 64
+MOST_FUNDS_MICRO = 10**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +64,7 @@ class Opened:
 
     updates: tuple[Update, ...] = ()
     words: tuple[Attestation, ...] = ()
+    audits: tuple[Screening | Verdict, ...] = ()
 
 
 NOTHING = Opened()
@@ -88,6 +101,17 @@ def check_body(view: RunView, body: Body) -> Opened:
         case Stopped():
             require(view.unsettled is None, "stops the run before the digests of its last seal")
             _check_rejected(view, body.rejected)
+        case Funded():
+            bounded = body.add_micro > 0 and view.funded_micro + body.add_micro <= MOST_FUNDS_MICRO
+            require(bounded, f"funds the run with {body.add_micro}, not with something up to a bound")
+            require(len(body.reason) <= MAX_TEXT, "has a reason that is too long")
+        case Audits():
+            screened = tuple(open_screening(view, item) for item in body.screenings)
+            return Opened(audits=(*screened, *(open_verdict(view, item) for item in body.verdicts)))
+        case Ban():
+            sound = is_node(body.node) and 0 <= body.until_ms <= MOST_MS
+            require(sound, "bans what is no node, or until no time")
+            require(len(body.reason) <= MAX_TEXT, "has a reason that is too long")
         case Genesis():
             pass
     return NOTHING
@@ -102,6 +126,7 @@ def _check_plan(view: RunView, plan: Plan) -> None:
     same = view.plan is None or plan.fragments == view.plan.fragments
     require(same, "plans other fragments than the round's first plan")
     require(plan.weights in WEIGHTS, "weighs by what is no measure")
+    require(len(plan.reason) <= MAX_PLAN_TEXT, "has a reason that is too long")
     require(0 < plan.rate <= 1, f"steps at {plan.rate} of the outer rate, not above 0 and at most 1")
     same = view.plan is None or plan.rate == view.plan.rate
     require(same, "steps at another rate than the round's first plan")
@@ -155,6 +180,9 @@ def _check_assignment(work: Assignment, start: int) -> None:
     require(whole, f"assigns {work.node} less than one step")
     bounded = 0 <= work.staleness <= MAX_STALENESS and work.window_ms >= 0
     require(bounded, f"gives {work.node} no proper time for its work")
+    require(1 <= work.thin <= MAX_THIN, f"thins the update of {work.node} by {work.thin}")
+    told = work.expected_ms >= 0 and len(work.reason) <= MAX_TEXT
+    require(told, f"gives {work.node} no proper reason for its work")
     span = work.batch * (work.steps + work.spare)
     fits = work.data.start >= start and work.data.count == span
     require(fits, f"assigns {work.node} samples that overlap others'")

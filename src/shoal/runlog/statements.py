@@ -12,23 +12,38 @@ import math
 import re
 from typing import TYPE_CHECKING, TypeVar
 
-from shoal.base.ids import NodeId
+from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.runlog import pieces
 from shoal.runlog.chain import BadEntry
-from shoal.runlog.entries import Attestation, Claim, DataRange, Folding, Genesis, Receipt
+from shoal.runlog.entries import (
+    Attestation,
+    Claim,
+    DataRange,
+    Folding,
+    Genesis,
+    Head,
+    Receipt,
+    Screening,
+    Verdict,
+)
 from shoal.runlog.work import Planned
 from shoal.wire.signed import Signed, is_signed, open_signed, parse
 
 if TYPE_CHECKING:
-    from shoal.runlog.view import Member, RunView
+    from shoal.runlog.view import Member, RunView, Update
 
 T = TypeVar("T")
 MAX_CLAIM_BYTES, MAX_WORD_BYTES, MAX_FOLDING_BYTES = 4096, 1024, 1 << 17
 MAX_RANGES, MAX_MERGES, MAX_RECEIPTS = 8, 16, 16
+MAX_SCORE = 8_000
+OUTCOMES = ("upheld", "forged", "withheld")
 SPARE_BYTES = 1 << 16
 """What an update may have beyond eight bytes a parameter: headers, codebooks."""
+PRIVATE_BYTES = 12
+"""For each parameter: two moments of the inner optimiser, and the residual."""
 TOKENS_A_SAMPLE = 1 << 20
 """Where the data has no context length to say."""
-_HASH = re.compile("[0-9a-f]{64}")
+_HASH, _NODE = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -39,6 +54,10 @@ def require(holds: bool, otherwise: str) -> None:
 
 def is_hash(text: str) -> bool:
     return _HASH.fullmatch(text) is not None
+
+
+def is_node(text: str) -> bool:
+    return _NODE.fullmatch(text) is not None
 
 
 def open_claim(view: RunView, signed: Signed) -> Claim:
@@ -77,8 +96,9 @@ def _check_place(view: RunView, claim: Claim, member: Member) -> Planned:
 def _check_content(view: RunView, claim: Claim) -> None:
     """Every field within what the model and the format allow."""
     who = f"has a claim of {claim.node[:12]}"
-    named = all(map(is_hash, (claim.blob, claim.local_before, claim.local_after)))
+    named = all(map(is_hash, (claim.blob, claim.local_before, claim.local_after, *claim.pieces)))
     require(named, f"{who} with a malformed field")
+    require(pieces.are_sound(claim), f"{who} with pieces that cannot be")
     require(math.isfinite(claim.loss), f"{who} with a loss that is no number")
     require(claim.steps > 0 and claim.samples > 0, f"{who} without work")
     require(claim.steps <= claim.samples, f"{who} of {claim.steps} steps on {claim.samples} samples")
@@ -117,8 +137,8 @@ def _check_data(view: RunView, claim: Claim, member: Member, planned: Planned) -
 
 
 def most_bytes(genesis: Genesis) -> int:
-    """The largest blob that a member may push: an update, or a snapshot, which has counts that the first has not."""
-    return max(8 * genesis.layout.numel, genesis.snapshot_bytes) + SPARE_BYTES
+    """The largest blob that a member may push: an update, a snapshot, or a private state that is to be audited."""
+    return max(PRIVATE_BYTES * genesis.layout.numel, genesis.snapshot_bytes) + SPARE_BYTES
 
 
 def most_tokens(view: RunView) -> int:
@@ -128,17 +148,23 @@ def most_tokens(view: RunView) -> int:
 
 
 def open_receipts(view: RunView, claim: Claim, receipts: tuple[Signed, ...]) -> tuple[NodeId, ...]:
-    """Who holds the claim's blob, by their signatures; the author's own word does not count."""
+    """Who holds the claim's blob or pieces of it, by their signatures; the author's own word does not count."""
+    return tuple(dict.fromkeys(receipt.holder for receipt in read_receipts(view, claim, receipts)))
+
+
+def read_receipts(view: RunView, claim: Claim, receipts: tuple[Signed, ...]) -> tuple[Receipt, ...]:
+    """The receipts for a claim's blob or pieces of it, each of another holder or for another piece. Raises `BadEntry`
+    if one does not hold, or there is none."""
     require(len(receipts) <= MAX_RECEIPTS, f"has {len(receipts)} storage receipts for one update")
-    holders: list[NodeId] = []
+    found: dict[tuple[NodeId, BlobId], Receipt] = {}
     for signed in receipts:
         receipt = open_receipt(view, signed)
-        fits = receipt is not None and (receipt.blob, receipt.size_bytes) == (claim.blob, claim.size_bytes)
-        if receipt is None or not fits or receipt.holder == claim.node or receipt.holder in holders:
+        fits = receipt is not None and pieces.names_it(claim, receipt) and receipt.holder != claim.node
+        if receipt is None or not fits or (receipt.holder, receipt.blob) in found:
             raise BadEntry(f"has a storage receipt for {claim.blob[:12]} that does not hold")
-        holders.append(receipt.holder)
-    require(bool(holders), f"accepts {claim.blob[:12]}, which nobody but its author holds")
-    return tuple(holders)
+        found[receipt.holder, receipt.blob] = receipt
+    require(bool(found), f"accepts {claim.blob[:12]}, which nobody but its author holds")
+    return tuple(found.values())
 
 
 def open_receipt(view: RunView, signed: Signed) -> Receipt | None:
@@ -180,6 +206,40 @@ def open_folding(view: RunView, signed: Signed) -> Folding:
         sound = is_hash(blob) and 0 < size_bytes <= step.shards[number].most_bytes
         require(sound, f"has a word of {word.node[:12]} on a digest that cannot be")
     return word
+
+
+def open_screening(view: RunView, signed: Signed) -> Screening:
+    """A member's scores for every update of a seal that stands. Raises `BadEntry`."""
+    word = parse(signed.payload, Screening) if len(signed.payload) <= MAX_FOLDING_BYTES else None
+    member = view.members.get(word.node) if word else None
+    if word is None or member is None or not is_signed(signed, Screening, member.public):
+        raise BadEntry("has a screening that no member signed")
+    updates = _updates_at(view, word.run, word.at)
+    bounded = all(0 <= score <= MAX_SCORE for score in word.scores)
+    require(bounded and len(word.scores) == len(updates), "has a screening of other updates than a seal's")
+    return word
+
+
+def open_verdict(view: RunView, signed: Signed) -> Verdict:
+    """A member's verdict on another's claim in a seal that stands. Raises `BadEntry`."""
+    word = _parse_small(signed, Verdict)
+    member = view.members.get(word.node) if word else None
+    if word is None or member is None or not is_signed(signed, Verdict, member.public):
+        raise BadEntry("has a verdict that no member signed")
+    claims = [(update.claim.node, update.claim.sequence) for update in _updates_at(view, word.run, word.at)]
+    require((word.author, word.sequence) in claims, "has a verdict on a claim that its seal does not have")
+    require(word.author != word.node, f"has a verdict of {word.node[:12]} on itself")
+    finite = math.isfinite(word.distance) and math.isfinite(word.tolerance)
+    sound = finite and (word.replayed is None or is_hash(word.replayed))
+    require(sound and word.outcome in OUTCOMES, "has a malformed verdict")
+    return word
+
+
+def _updates_at(view: RunView, run: RunId, at: Head) -> tuple[Update, ...]:
+    step = view.step_at(at.position)
+    if run != view.run or step is None or view.hashes[at.position] != at.hash:
+        raise BadEntry("has an audit of a seal that does not stand in this log")
+    return step.updates
 
 
 def _parse_small(signed: Signed, kind: type[T]) -> T | None:

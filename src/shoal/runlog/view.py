@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.data.manifest import blobs as data_blobs
@@ -17,12 +18,15 @@ from shoal.runlog.entries import (
     Accepted,
     Attestation,
     Attestations,
+    Audits,
+    Ban,
     Body,
     Claim,
     DataRange,
     Digest,
     Digests,
     Entry,
+    Funded,
     Genesis,
     Graft,
     Head,
@@ -31,13 +35,16 @@ from shoal.runlog.entries import (
     Plan,
     Rejected,
     Rewind,
+    Screening,
     Seal,
     Snapshot,
     Stopped,
+    Verdict,
 )
+from shoal.runlog.pieces import Held, held_pieces, lacking
 from shoal.runlog.rules import MAX_TEXT, Opened, check_body
 from shoal.runlog.sharding import Shard, by_shard, shards_of
-from shoal.runlog.statements import open_claim, open_receipts, require
+from shoal.runlog.statements import open_claim, read_receipts, require
 from shoal.runlog.work import OpenWork, Pace, Planned, Standing, expire_work, give_work, settle_work
 from shoal.wire.identity import node_id
 
@@ -79,6 +86,10 @@ class Update:
     """By fragment of the seal, how many versions it had moved on since the update's base; () if none has."""
     place: int = 0
     """How many seals stood when the work was planned."""
+    work: Planned | None = None
+    """The assignment that it answers."""
+    pieces: Held = ()
+    """Where it left in coded pieces, who holds which."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +201,12 @@ class RunView:
         self._kept: list[SavedState] | None = None
         self.rewound_at = -1
         """The position of the last rewind."""
+        self.audit_words: list[tuple[int, Screening | Verdict]] = []
+        """What members said of others' claims, each with the position of its entry."""
+        self.bans: dict[NodeId, tuple[int, Ban]] = {}
+        """The latest word on every node that was ever banned, with its position."""
+        self.funded_micro = 0
+        """What was added to the budget of its credit."""
         self.began_ms = 0
         """When the first round was planned, by the coordinator's clock."""
 
@@ -243,6 +260,11 @@ class RunView:
         is_open = sequence > member.last_sequence and plan in self.planned.get(node, {})
         return None if is_open else False
 
+    def banned(self, node: NodeId, wall_ms: int) -> Ban | None:
+        """The ban that keeps a node out at this time, if one does."""
+        _, ban = self.bans.get(node, (-1, None))
+        return ban if ban is not None and wall_ms < ban.until_ms else None
+
     def next_step(self, at: int) -> Step | None:
         """The transition that follows the state at `at`, or None if there is none or `at` was undone."""
         if at == 0:
@@ -290,6 +312,7 @@ class RunView:
         later = self.path[bisect_left(self.path, kept[0].at + 1, key=_position) :]
         needed.update(blob for step in later for blob, _, _ in step.sources)
         needed.update(update.claim.blob for step in later if step.pairs for update in step.updates)
+        needed.update(piece for step in later for update in step.updates for piece in update.claim.pieces)
         if self.genesis:
             needed.update(data_blobs(self.genesis.manifest))
         return needed
@@ -323,8 +346,13 @@ class RunView:
         fair = 0 < item.weight <= work.fair_weight(claim)
         require(fair, "gives an update another weight than its own")
         ages = tuple(self.versions[fragment] - version for fragment, version in claim.base)
-        holders = open_receipts(self, claim, item.receipts)
-        return Update(claim, item.weight, holders, ages if any(ages) else (), work.place)
+        receipts = read_receipts(self, claim, item.receipts)
+        holders = tuple(dict.fromkeys(receipt.holder for receipt in receipts))
+        whole = [receipt.holder for receipt in receipts if receipt.blob == claim.blob]
+        held = held_pieces(claim, receipts)
+        missing = lacking(claim, held, whole, holders)
+        require(not missing, f"accepts {claim.blob[:12]}, though {missing}")
+        return Update(claim, item.weight, holders, ages if any(ages) else (), work.place, work, held)
 
     def _take(self, entry: Entry, opened: Opened) -> None:
         body = entry.body
@@ -375,6 +403,12 @@ class RunView:
                 self._settle_rejected(body.rejected)
                 self._close_round()
                 self.planned = {}
+            case Funded():
+                self.funded_micro += body.add_micro
+            case Audits():
+                self.audit_words += [(entry.position, word) for word in opened.audits]
+            case Ban():
+                self.bans[body.node] = (entry.position, body)
             case Digests():
                 self.path[-1] = replace(self.path[-1], digests=by_shard(self.path[-1], body.items))
 
@@ -444,15 +478,29 @@ class Finding:
     what: str
 
 
-def verify_log(entries: list[bytes], run: RunId | None = None) -> tuple[RunView, Finding | None]:
-    """Check a whole log. The view stands after the last good entry; a finding names the first bad one."""
-    view = RunView()
+class Follower(Protocol):
+    """Somebody who reads a log entry by entry, and keeps its view."""
+
+    @property
+    def view(self) -> RunView: ...
+
+    def take(self, link: Link) -> object:
+        """The next entry. Raises `BadEntry`; then nothing has changed."""
+
+
+def verify_log(
+    entries: list[bytes], run: RunId | None = None, follower: Follower | None = None
+) -> tuple[RunView, Finding | None]:
+    """Check a whole log. The view stands after the last good entry; a finding names the first bad one. A `follower`
+    is given the entries instead, so that whoever wants more of them than the view reads them once."""
+    view = follower.view if follower else RunView()
+    take = follower.take if follower else view.apply
     for position, encoded in enumerate(entries):
         try:
             link = read_link(encoded)
             if run is not None and link.entry.run != run:
                 raise BadEntry(f"belongs to run {link.entry.run}, not {run}")
-            view.apply(link)
+            take(link)
         except BadEntry as error:
             return view, Finding(position, str(error))
     return view, None

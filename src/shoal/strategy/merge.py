@@ -65,7 +65,7 @@ class Replace:
     global_every = 1
 
     def merge(self, here: Here, new: torch.Tensor) -> Merged:
-        return Merged(new.clone(), new)
+        return Merged(new, new)
 
     def make(self, here: Here) -> Made:
         return _progress(here)

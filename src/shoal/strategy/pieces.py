@@ -215,6 +215,35 @@ class Weighing(Section):
         return max(1, int(weight / (1 + age) ** self.discount))
 
 
+class HealthWeights(Section):
+    """What each part of a node's health counts for."""
+
+    speed: float = Field(default=0.4, ge=0, le=1)
+    network: float = Field(default=0.3, ge=0, le=1)
+    quality: float = Field(default=0.2, ge=0, le=1)
+    uptime: float = Field(default=0.1, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.speed + self.network + self.quality + self.uptime <= 0:
+            raise Mistake("at least one of speed, network, quality, uptime must be above 0")
+        return self
+
+
+class Planning(Section):
+    """Who is given how much work, and how long a round waits, see docs/network.md."""
+
+    kind: Literal["naive", "aware"] = "naive"
+    """`naive`: the same for everybody. `aware`: by what was measured of each device and line; `schedule.steps` is then
+    where it begins, and `schedule.overlap` (if above 0) a leave to train while updates travel."""
+    utilisation: float = Field(default=0.95, gt=0, lt=1)
+    """The share of their time in which devices should train; rounds are as long as that takes, and no longer.
+    (`schedule.hide` says the same the other way round, and wins.)"""
+    enough: float = Field(default=0.8, gt=0, le=1)
+    """A round that has this share of its work waits only a little for the rest."""
+    health: HealthWeights = HealthWeights()
+
+
 class Strategy(Section):
     """An algorithm as a composition."""
 
@@ -229,6 +258,7 @@ class Strategy(Section):
     """A codec on the way back too: the outer optimiser steps by what it leaves of the aggregate, and what it loses is
     added to the next."""
     weights: Weighing = Weighing()
+    planner: Planning = Planning()
     region: Strategy | None = None
     """How the members of a region train, where this run's own members are the hubs of regions. `schedule.steps` are
     then those of all of a region's members together, and as many more as `overlap` may count."""
@@ -296,6 +326,15 @@ def unsound(strategy: Strategy) -> str:
         return "schedule.hide with seconds: the time decides how many steps there are; use one of them"
     if schedule.seconds is not None and schedule.steps_last is not None:
         return "schedule.seconds with steps_last: the time decides how many steps there are; use one of them"
+    if strategy.planner.kind == "aware" and schedule.seconds is not None:
+        return (
+            "planner aware with schedule.seconds: it decides how long a round is; set planner.kind to naive"
+        )
+    if strategy.planner.kind == "aware" and steps_outside(strategy):
+        return (
+            f"planner aware with outer {strategy.outer.kind!r}, which takes the real step: it wants one gradient of "
+            "everybody, and not more of some; set planner.kind to naive"
+        )
     pairs = _unsound_pairs(strategy) if isinstance(merge, Pairs) else ""
     return pairs or _unsound_region(strategy) or _unsound_folders(strategy)
 

@@ -1,20 +1,23 @@
 """From recipe and log to the next plan: who trains what, and when the run is over. Pure.
 
-In flow the recipe and what the log says; out flow plans. Invariant: a plan depends on the log, the recipe, who is ready
-and how long a round takes, and on nothing else. Later planners measure every link; this one gives everybody the same
-work, and each the time that its own speed needs.
+In flow the recipe, what the log says and, where they were measured (`shoal.planner`), shares of the work; out flow
+plans. Invariant: a plan depends on these and on nothing else. Without shares everybody gets the same work, and the
+time that its own speed needs.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from shoal.base.ids import NodeId
 from shoal.runlog.entries import Assignment, Claim, DataRange, Plan, Seal
 from shoal.runlog.pairs import pairs_since_fold
+from shoal.runlog.rules import MAX_PLAN_TEXT, MAX_TEXT
 from shoal.runlog.view import RunView, Totals
 from shoal.strategy.digesting import sharding_of
+from shoal.strategy.elastic import member_batch, rate_factor
 from shoal.strategy.recipe import Recipe
 from shoal.strategy.seal_rules import NodePace
 from shoal.wire.signed import parse
@@ -45,44 +48,87 @@ class Measured:
 UNKNOWN = Measured()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one member is given, and why."""
+
+    steps: int
+    batch: int
+    spare: int = 0
+    window_ms: int = 0
+    thin: int = 1
+    expected_ms: int = 0
+    reason: str = ""
+    coded: bool = False
+    """Its update leaves in coded pieces, where the recipe has `storage.pieces` for those who are planned so."""
+
+
 def make_plan(
-    recipe: Recipe, view: RunView, nodes: list[NodeId], why: str, measured: Measured = UNKNOWN
+    recipe: Recipe,
+    view: RunView,
+    nodes: list[NodeId],
+    why: str,
+    measured: Measured = UNKNOWN,
+    *,
+    shares: Mapping[NodeId, Share] | None = None,
+    deadline_s: float | None = None,
 ) -> Plan:
-    """Equal work for these nodes, on samples nobody else has."""
-    strategy, batch = recipe.strategy, recipe.inner.batch_size
-    rule, spare = strategy.seal_rule(), strategy.schedule.overlap
-    steps, longer = worthwhile_steps(recipe, local_steps(recipe, view), measured)
+    """Work for these nodes, on samples nobody else has: as their shares say, or equal."""
+    strategy = recipe.strategy
+    rule = strategy.seal_rule()
+    live = len({*nodes, *view.planned})
+    if shares is None:
+        equal, longer = _equal_share(recipe, view, measured, live)
+        shares = dict.fromkeys(nodes, equal)
+        count_text = f"{len(nodes)} ready node{'s' if len(nodes) != 1 else ''}, equal work"
+    else:
+        longer, count_text = "", f"{len(nodes)} ready node{'s' if len(nodes) != 1 else ''}"
+    steps = max((share.steps for share in shares.values()), default=1)
     sharding = sharding_of(recipe, view, len(nodes), measured.idle_share(steps))
     why = "; ".join(filter(None, (longer, sharding.reason, why)))
     start, members = view.next_counter, []
     for node in nodes:
+        share = shares[node]
         pace = NodePace(view.pace.work_ms.get(node, 0.0), view.pace.seal_ms)
-        data = DataRange(start, batch * (steps + spare))
+        data = DataRange(start, share.batch * (share.steps + share.spare))
         members.append(
             Assignment(
                 node=node,
                 data=data,
-                steps=steps,
-                batch=batch,
-                spare=spare,
+                steps=share.steps,
+                batch=share.batch,
+                spare=share.spare,
                 staleness=rule.staleness(pace),
-                window_ms=int((strategy.schedule.seconds or 0) * 1000),
+                window_ms=share.window_ms,
+                thin=share.thin,
+                expected_ms=share.expected_ms,
+                reason=share.reason[:MAX_TEXT],
+                coded=share.coded,
             )
         )
         start += data.count
-    count_text = f"{len(nodes)} ready node{'s' if len(nodes) != 1 else ''}, equal work"
     return Plan(
         round=view.round,
         step=int(view.totals.steps + ROUNDING),
         members=tuple(members),
-        deadline_ms=int(rule.deadline_s * 1000),
+        deadline_ms=int(1000 * min(rule.deadline_s, deadline_s or rule.deadline_s)),
         fragments=planned_fragments(recipe, view),
-        reason=f"{count_text}; {why}" if why else count_text,
+        reason=(f"{count_text}; {why}" if why else count_text)[:MAX_PLAN_TEXT],
         weights=strategy.weights.kind,
-        rate=view.plan.rate if view.plan else outer_rate(recipe, view),
+        rate=view.plan.rate if view.plan else outer_rate(recipe, view) * rate_factor(recipe, live),
         folders=sharding.folders,
         shards=sharding.shards,
     )
+
+
+def _equal_share(recipe: Recipe, view: RunView, measured: Measured, live: int) -> tuple[Share, str]:
+    """Everybody's, and why it is longer than the recipe says."""
+    schedule = recipe.strategy.schedule
+    steps, longer = worthwhile_steps(recipe, local_steps(recipe, view), measured)
+    window_ms = int((schedule.seconds or 0) * 1000)
+    return Share(
+        steps=steps, batch=member_batch(recipe, live), spare=schedule.overlap, window_ms=window_ms
+    ), longer
 
 
 def planned_fragments(recipe: Recipe, view: RunView) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ _ROWS: dict[str, dict[str, Any]] = {
         "aggregate": {"kind": "clipped-mean"},
         "outer": {"kind": "nesterov", "lr": 1.2, "momentum": 0.6},
         "inner": {"kind": "muon", "momentum": 0.85},
+        "planner": {"kind": "aware"},
         "few": {"rounds": 100, "codec": {"kind": "two-bit", "error_feedback": True}},
     },
     # Every step in sync: the baseline that everything else is measured against.
@@ -64,6 +65,15 @@ _ROWS: dict[str, dict[str, Any]] = {
         "outer": {"kind": "nesterov", "lr": 0.4, "momentum": 0.9},
         "merge": {"kind": "add-delta"},
         "weights": {"kind": "tokens-squared-per-step", "discount": 0.5},
+    },
+    # Devices and lines of all kinds: each takes the steps that its speed and its line leave room for, trains on while
+    # updates travel, and a round that has enough is sealed. See docs/network.md.
+    "adaptive": {
+        "schedule": {"steps": 30, "overlap": 30},
+        "codec": {"kind": "int8"},
+        "seal": {"kind": "quorum", "quorum": 0.75, "grace_s": 2.0, "deadline_s": 120.0, "staleness": 1},
+        "merge": {"kind": "add-delta"},
+        "planner": {"kind": "aware"},
     },
     # Nobody waits for anybody: every arrival moves the state by its share of the fleet.
     "async": {

@@ -12,16 +12,18 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from shoal.aggregate import AGGREGATORS
 from shoal.aggregate.base import Guarded
+from shoal.audit.spec import AuditSpec
 from shoal.base.errors import ShoalError
 from shoal.credit.spec import CreditSpec
 from shoal.data.spec import DataSpec
+from shoal.strategy.auditing import unsound_audit
 from shoal.strategy.mistakes import Mistake, Unsound, check_plain, explain
 from shoal.strategy.pieces import Section, Strategy, unsound_inside
 from shoal.strategy.presets import PRESETS, expand, inner_defaults
@@ -59,11 +61,54 @@ class Membership(Section):
     heartbeat_s: float = Field(default=2.0, gt=0, le=LONGEST_S)
     reconnect_s: float = Field(default=3.0, gt=0, le=LONGEST_S)
     """How long a node whose connection broke may take to come back before it is not waited for."""
+    scaling: Literal["none", "batch", "rate"] = "none"
+    """What follows the number of live members, where everybody gets equal work: `batch` keeps the fleet's whole batch
+    (each member's is batch x usual / live, a quarter to four times itself), `rate` multiplies the outer rate by
+    sqrt(live / usual), 1 at most."""
+    usual_nodes: int = Field(default=0, ge=0, le=10_000)
+    """With how many members batch and rate are meant; 0 for `min_nodes`."""
+    allow: tuple[str, ...] = Field(default=(), max_length=10_000)
+    """The ids of the nodes that may join; empty for anybody with a ticket."""
+    work_bits: int = Field(default=0, ge=0, le=30)
+    """Joining takes a proof of about 2 to the power of this many hashes, so that an identity costs something: 20 is a
+    second or two, 25 a minute."""
+
+
+class Retention(Section):
+    """Which saved states the coordinator keeps, beside those that are pinned (`shoal ckpt pin`)."""
+
+    last: int = Field(default=2, ge=2)
+    """The last so many."""
+    every: int = Field(default=0, ge=0)
+    """Every so many-th, counted from the first; 0 for none."""
+    best: int = Field(default=0, ge=0)
+    """The best so many by the metric."""
+    metric: Literal["validation", "loss"] = "validation"
+    """Of which lower is better."""
+
+
+class Pieces(Section):
+    """An update leaves once, in coded pieces spread over peers, any `k` of `n` of which give it back: for uplinks that
+    are slow or fail, which are then not asked for the same bytes again and again."""
+
+    k: int = Field(default=3, ge=1, le=16)
+    n: int = Field(default=5, ge=1, le=16)
+    when: Literal["always", "planned"] = "always"
+    """`planned`: for those nodes only for which the planner says so."""
+
+    @model_validator(mode="after")
+    def _enough(self) -> Self:
+        if self.n < self.k:
+            raise Mistake(f"{self.n} pieces are fewer than the {self.k} that give an update back", at="n")
+        return self
 
 
 class Storage(Section):
     receipts: int = Field(default=1, ge=1, le=16)
     """How many others must hold an update before it can be sealed."""
+    push: Literal["enough", "everybody"] = "enough"
+    """Whom a node gives its update to before the seal: as many as must hold it, or, with at most four peers and a brisk
+    uplink, everybody, so that a round ends sooner where uplinks have room."""
     snapshot_every: int = Field(default=10, ge=1)
     """Attested rounds between saved states; joiners replay at most so many. (All are attested, but where the seal
     rule has `attest_every`.)"""
@@ -74,6 +119,31 @@ class Storage(Section):
     archive: bool = True
     """The coordinator fetches every sealed update, so that it can replay the run from the beginning. Switch it
     off where the coordinator's link is thin: the nodes do not need it."""
+    pieces: Pieces | None = None
+    """How updates leave in coded pieces, if they do."""
+    retention: Retention = Retention()
+    """Which saved states the coordinator keeps for good."""
+
+
+class Start(Section):
+    """Where a run begins, if not afresh: at a checkpoint, or at the weighted mean of several."""
+
+    vertices: tuple[str, ...] = Field(min_length=1, max_length=16)
+    """Ids of checkpoints (`shoal ckpt list`), each of the same parameters as the model."""
+    weights: tuple[float, ...] = ()
+    """Their parts in the mean; all alike if none is given."""
+    unattested: bool = False
+    """Take also checkpoints that no quorum of nodes has signed for."""
+
+    @model_validator(mode="after")
+    def _fitting(self) -> Self:
+        if self.weights and len(self.weights) != len(self.vertices):
+            raise Mistake("give one weight for each vertex, or none")
+        if any(weight <= 0 for weight in self.weights):
+            raise Mistake("weights must be above 0")
+        if len(set(self.vertices)) != len(self.vertices):
+            raise Mistake("name each vertex once")
+        return self
 
 
 class Evaluation(Section):
@@ -96,11 +166,24 @@ class Recipe(Section):
     storage: Storage = Storage()
     evaluation: Evaluation = Evaluation()
     credit: CreditSpec = CreditSpec()
+    audit: AuditSpec = AuditSpec()
+    start: Start | None = None
+    """Begin at checkpoints of earlier runs; null to begin afresh. `shoal ckpt fork` and `merge` write it."""
 
     @model_validator(mode="after")
     def _leases(self) -> Self:
         if self.membership.heartbeat_s * 2 > self.membership.lease_s:
             raise Unsound("membership.lease_s must be at least twice heartbeat_s, or every lease lapses")
+        return self
+
+    @model_validator(mode="after")
+    def _cut_once(self) -> Self:
+        folders = self.strategy.digest.folders if self.strategy.digest else 0
+        if self.storage.pieces is not None and (folders or self.strategy.merge.kind == "pairs"):
+            raise Unsound(
+                "storage.pieces needs everybody to take in every update whole: not with strategy.digest.folders, "
+                "nor with merge pairs"
+            )
         return self
 
     @model_validator(mode="after")
@@ -126,6 +209,12 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
+    def _audited(self) -> Self:
+        if self.audit.on and (why := unsound_audit(self.strategy)):
+            raise Unsound(f"audit.rate above 0 {why}; set audit.rate to 0")
+        return self
+
+    @model_validator(mode="after")
     def _inside(self) -> Self:
         if why := unsound_inside(self.strategy, self.inner):
             raise Unsound(why)
@@ -146,6 +235,7 @@ class Recipe(Section):
                 "seed": seed,
                 "strategy": self.strategy.region,
                 "budget": Budget(seconds=LONGEST_S),
+                "start": None,
                 "membership": self.membership.model_copy(update={"min_nodes": min_nodes}),
             }
         )

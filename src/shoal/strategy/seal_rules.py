@@ -24,6 +24,19 @@ FIRST_STALENESS = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long a planner wants a round to wait; a rule's own deadline is still the last."""
+
+    deadline_s: float
+    share: float
+    """Of the round's work, how much has come."""
+    enough_at: float | None
+    """When it was enough; None while it is not."""
+    grace_s: float
+    """What the others are waited for then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoundNow:
     """An open round. Times are seconds on the coordinator's clock."""
 
@@ -39,6 +52,8 @@ class RoundNow:
     """When those claims came, in order."""
     sealed_at: float = -math.inf
     """When the last round was sealed."""
+    timing: Timing | None = None
+    """What the planner says, where it plans by what was measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +121,7 @@ def _checked_count(name: str, value: int, low: int, high: int) -> int:
 
 def _tick(wait_s: float) -> float:
     """Fine enough to end a wait of this length in time."""
-    return min(max(wait_s / 4, SHORTEST_TICK_S), LONGEST_TICK_S)
+    return min(max(wait_s / 4, SHORTEST_TICK_S), max(LONGEST_TICK_S, wait_s / 20))
 
 
 class AllOrDeadline:
@@ -116,13 +131,14 @@ class AllOrDeadline:
     attest_every = 1
     plans_at_once = shares_fleet = False
     min_interval_s = 0.0
-    tick_s = LONGEST_TICK_S
 
     def __init__(self, deadline_s: float = 60.0) -> None:
         self.deadline_s = _checked("deadline_s", deadline_s, 0, MAX_DEADLINE_S)
+        self.tick_s = max(LONGEST_TICK_S, deadline_s / 300)  # Of a long wait, a little more is no matter.
 
     def decide(self, round_now: RoundNow) -> Decision:
-        return _all_live(round_now) or _at_deadline(round_now, self.deadline_s, _count(round_now))
+        closed = _all_live(round_now) or _enough(round_now)
+        return closed or _at_deadline(round_now, self.deadline_s, _count(round_now))
 
     def staleness(self, pace: NodePace) -> int:
         return 0
@@ -150,7 +166,7 @@ class Quorum:
         self.tick_s = _tick(grace_s)
 
     def decide(self, round_now: RoundNow) -> Decision:
-        if (decision := _all_live(round_now)) is not None:
+        if (decision := _all_live(round_now) or _enough(round_now)) is not None:
             return decision
         needed = self.needed(len(round_now.planned))
         count = f"{_count(round_now)}, {needed} needed"
@@ -229,8 +245,20 @@ def _all_live(round_now: RoundNow) -> Close | Replan | None:
     return Close(_count(round_now) + (f"; {gone} gone" if gone else ""))
 
 
+def _enough(round_now: RoundNow) -> Close | None:
+    """The slowest are not waited for once a planned round has enough."""
+    timing = round_now.timing
+    if timing is None or timing.enough_at is None or not round_now.claimed:
+        return None
+    if round_now.now < timing.enough_at + timing.grace_s:
+        return None
+    return Close(f"{_count(round_now)}, {timing.share:.0%} of the work; {timing.grace_s:.1f} s of grace")
+
+
 def _at_deadline(round_now: RoundNow, deadline_s: float, count: str, until: float = math.inf) -> Decision:
     """Wait until the deadline (or `until`), and then go on with what there is."""
+    if round_now.timing is not None:
+        deadline_s = min(deadline_s, round_now.timing.deadline_s)
     deadline = round_now.opened_at + deadline_s
     if round_now.now < deadline:
         return Wait(count, min(deadline, until))

@@ -141,6 +141,13 @@ class TorchTrainer:
             total += loss.detach()
         return total
 
+    def gradient(self, indices: Indices) -> torch.Tensor:
+        """The mean loss's slope on these samples, at the live parameters, which stay as they are."""
+        self._flat.grads.zero_()
+        with self._noise(0, indices):
+            self._backward(indices)
+        return self._flat.grads.clone()
+
     def local_state(self) -> bytes:
         return encode_state(self._inner.kind, self._optimiser)
 

@@ -37,8 +37,12 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     length: int
     """How many entries of the log it has."""
     proof: Signed
+    min_price_micro: int = 0
+    """For less than this a unit of work, in millionths of a credit, it does not want any."""
     probe: bool = False
     """Only ask whether it would be let in: it is answered as if it joined, and does not."""
+    work: int = 0
+    """The proof of work that the run asks for, see `wire.work`."""
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +70,8 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
     code: str
     cause: str
     next_step: str
+    work_bits: int = 0
+    """A proof of so much work would let it in; 0 if none would."""
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True, tag="peers"):
@@ -73,6 +79,8 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True, tag="peers"):
 
     edition: int
     peers: tuple[PeerAddress, ...]
+    coordinators: tuple[str, ...] = ()
+    """Addresses at which a coordinator may answer, should this one be gone."""
 
 
 class Entries(msgspec.Struct, frozen=True, kw_only=True, tag="entries"):
@@ -81,6 +89,39 @@ class Entries(msgspec.Struct, frozen=True, kw_only=True, tag="entries"):
 
 class NeedEntries(msgspec.Struct, frozen=True, kw_only=True, tag="need"):
     start: int
+
+
+class PeerVitals(msgspec.Struct, frozen=True, array_like=True):
+    """What a node measured of the way to a peer."""
+
+    node: NodeId
+    rtt_s: float
+    jitter_s: float
+    failed: float
+    """The share of its requests there that failed, lately."""
+
+
+class Vitals(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What a node measured of itself and its line; 0 where it does not know. Nobody's word: to be bounded by
+    `measure.reporting.believable`."""
+
+    step_s: float = 0.0
+    """What an inner step of `batch` samples takes it."""
+    batch: int = 0
+    memory_bytes: int = 0
+    """That is free for training."""
+    uptime_s: float = 0.0
+    rtt_s: float = 0.0
+    """To the coordinator and back."""
+    jitter_s: float = 0.0
+    loss: float = 0.0
+    """The share of what it sent that had to be sent again."""
+    failed: float = 0.0
+    """The share of its requests to peers that failed, lately."""
+    up_bytes_s: float = 0.0
+    down_bytes_s: float = 0.0
+    peers: tuple[PeerVitals, ...] = ()
+    """A few of them, in turn."""
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
@@ -100,12 +141,19 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     device: str = ""
     paused: bool = False
     """It does not train now (somebody uses the machine): do not wait for it."""
+    probe: int = 0
+    """Comes back in the answer, for the sender to time."""
+    vitals: Vitals | None = None
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True, tag="beat"):
     """The coordinator's answer to a heartbeat: your lease is renewed, the log is this long."""
 
     length: int
+    probe: int = 0
+    """The heartbeat's."""
+    note: str = ""
+    """Why the node is given no work, where it could have some; "" if nothing is in the way."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True, tag="offer"):
@@ -135,6 +183,13 @@ class Folded(msgspec.Struct, frozen=True, kw_only=True, tag="folded"):
     word: Signed
 
 
+class Audited(msgspec.Struct, frozen=True, kw_only=True, tag="audited"):
+    """What a member found in others' claims: a `Screening` or a `Verdict`. Sent again until the log has it."""
+
+    screening: Signed | None = None
+    verdict: Signed | None = None
+
+
 class Stuck(msgspec.Struct, frozen=True, kw_only=True, tag="stuck"):
     """The node cannot get a blob that the seal at `at` needs, from anyone."""
 
@@ -153,6 +208,12 @@ class PleasePush(msgspec.Struct, frozen=True, kw_only=True, tag="please-push"):
     """The coordinator wants a blob from a node that it cannot reach: push it here."""
 
     blob: BlobId
+
+
+class Paid(msgspec.Struct, frozen=True, kw_only=True, tag="paid"):
+    """What the node has earned so far, signed for it to keep: a `PayReceipt` of `credit.ledger`."""
+
+    receipt: bytes
 
 
 class Goodbye(msgspec.Struct, frozen=True, kw_only=True, tag="goodbye"):
@@ -175,9 +236,11 @@ Message = (
     | ClaimAck
     | Attest
     | Folded
+    | Audited
     | Stuck
     | Rebuild
     | PleasePush
+    | Paid
     | Goodbye
 )
 

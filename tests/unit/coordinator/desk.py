@@ -21,6 +21,7 @@ from shoal.coordinator.events import (
     Ticked,
 )
 from shoal.coordinator.machine import CoordinatorMachine
+from shoal.credit.crediting import Crediting
 from shoal.runlog.chain import read_link
 from shoal.runlog.entries import Body
 from shoal.runlog.view import RunView, verify_log
@@ -42,12 +43,15 @@ class Desk:
         self.kept: dict[str, bytes] = {}
         self.now = 50.0
         self.effects: list[Effect] = []
-        self.machine = self._machine(clerk.view)
+        self.machine = self._machine()
 
-    def _machine(self, view: RunView) -> CoordinatorMachine:
+    def _machine(self) -> CoordinatorMachine:
+        crediting = Crediting(self.recipe.credit)
+        _, finding = verify_log(self.entries, follower=crediting)
+        assert finding is None
         return CoordinatorMachine(
             identity=COORDINATOR,
-            view=view,
+            crediting=crediting,
             recipe=self.recipe,
             kept=self.kept,
             own_address="coordinator:1",
@@ -64,9 +68,7 @@ class Desk:
 
     def restart(self) -> None:
         """Kill the coordinator and start it from its log and its kept claims."""
-        view, finding = verify_log(self.entries)
-        assert finding is None
-        self.machine = self._machine(view)
+        self.machine = self._machine()
 
     def step(self, event: Event) -> list[Effect]:
         self.effects = self.machine.step(self.instant, event)

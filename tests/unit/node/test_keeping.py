@@ -6,6 +6,7 @@ from runlog.small_log import COORDINATOR, NODES, RUN, STRANGER, make_claim, whol
 from shoal.base.disk import SubDisk
 from shoal.node.events import Outgoing
 from shoal.node.keeping import Keeping
+from shoal.replica.blobs import chunk_list
 from shoal.wire.signed import sign
 from shoal.worlds.simulated.disk import SimDisk
 
@@ -26,7 +27,7 @@ def _keeping(disk: SimDisk, dies_at: str = "") -> Keeping:
 
 
 def _outgoing(sequence: int) -> Outgoing:
-    claim = make_claim(STORY.view, A, sequence=sequence)
+    claim = make_claim(STORY.view, A, sequence=sequence, local_after=chunk_list(b"state %d" % sequence).blob)
     return Outgoing(claim=claim, signed=sign(A, claim))
 
 
@@ -72,6 +73,8 @@ def test_the_last_claim_comes_back_with_the_state_behind_it() -> None:
     for sequence in (0, 1, 2):
         _keeping(disk).save_outgoing(_outgoing(sequence), b"state %d" % sequence)
     assert _keeping(disk).load_outgoing() == (_outgoing(2), b"state 2")
+    disk.write_at(f"runs/{RUN}/local-2", 3, b"!")
+    assert _keeping(disk).load_outgoing() == (_outgoing(2), b""), "what rotted is not gone on from"
     locals_kept = [name for name in disk.list(f"runs/{RUN}") if name.startswith("local-")]
     assert locals_kept == ["local-2"]
 

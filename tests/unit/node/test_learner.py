@@ -7,12 +7,11 @@ from runlog.small_log import small_recipe
 from shoal.base.errors import ShoalError
 from shoal.base.layout import Layout, make_layout
 from shoal.codec import CODECS
-from shoal.node.learner import MAX_CARRIED, Global, Learner
+from shoal.node.learner import MAX_CARRIED, Global, Learner, private_id
 from shoal.replica.update import open_update
 from shoal.runlog.entries import Assignment, DataRange
 from shoal.runlog.statements import MAX_RANGES
 from shoal.training.trainer import StepResult
-from shoal.wire.signed import digest
 from shoal.worlds.simulated.toy import ToyTrainer, toy_layout
 
 LAYOUT = toy_layout(12, 2)
@@ -205,7 +204,7 @@ def test_private_states_form_a_chain() -> None:
         learner.make_update((0, 1))
         private = learner.private_state()
         hashes += [private.before, private.after]
-        assert private.after == digest(private.data)
+        assert private.after == private_id(private.data)
     assert hashes[1] == hashes[2] and hashes[3] == hashes[4] and len(set(hashes)) == 4
 
 

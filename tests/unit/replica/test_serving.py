@@ -277,3 +277,40 @@ def test_a_run_whose_coordinator_lies_takes_no_more_blobs() -> None:
     with pytest.raises(Refused, match="SH-LOG-02"):
         resources.put(f"blobs/{CHUNKS.blob}/chunks", CHUNKS.encode(), MEMBER)
     assert resources.get(f"blobs/{CHUNKS.blob}", 0, 2) == DATA[:2], "what is here can still be had"
+
+
+# --- in ranges, unannounced --------------------------------------------------------------------------------
+
+
+def test_ranges_of_a_small_blob_earn_a_receipt_when_it_is_whole() -> None:
+    resources, blobs = _resources()
+    path, half = f"blobs/{CHUNKS.blob}/at", len(DATA) // 2
+    assert _put(resources, f"{path}/{half}/{len(DATA)}", DATA[half:]) == PutReply(())
+    last = _put(resources, f"{path}/0/{len(DATA)}", DATA[:half])
+    assert last.receipt is not None and blobs.get(CHUNKS.blob) == DATA
+    assert _put(resources, f"{path}/0/{len(DATA)}", b"again").receipt is not None
+
+
+@pytest.mark.parametrize(
+    ("place", "body", "sender", "why"),
+    [
+        (f"0/{len(DATA)}", bytes(len(DATA)), MEMBER, "not the blob"),
+        (f"5/{len(DATA)}", DATA, MEMBER, "no range"),
+        (f"0/{len(DATA)}", DATA, NodeId("s" * 40), "not a member"),
+        (f"0/{1 << 30}", DATA, MEMBER, "may have"),
+        ("0", DATA, MEMBER, "no such resource"),
+        ("-1/9", DATA, MEMBER, "no such resource"),
+    ],
+)
+def test_ranges_that_are_not_the_blob_are_refused(place: str, body: bytes, sender: NodeId, why: str) -> None:
+    resources, blobs = _resources(max_blob_bytes=1 << 22)
+    with pytest.raises(Refused, match=why):
+        resources.put(f"blobs/{CHUNKS.blob}/at/{place}", body, sender)
+    assert not blobs.has(CHUNKS.blob)
+
+
+def test_ranges_go_no_further_than_the_quota() -> None:
+    resources, blobs = _resources(quota_bytes=len(DATA) - 1)
+    with pytest.raises(Refused, match="no room"):
+        resources.put(f"blobs/{CHUNKS.blob}/at/0/{len(DATA)}", DATA, MEMBER)
+    assert not blobs.has(CHUNKS.blob)

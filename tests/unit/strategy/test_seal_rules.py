@@ -183,5 +183,6 @@ def test_parameters_are_checked(kind: str, parameters: dict[str, float]) -> None
 
 def test_rules_want_to_be_asked_often_enough() -> None:
     assert AllOrDeadline().tick_s == 0.5
-    assert Quorum(grace_s=0).tick_s == 0.05 and Quorum(grace_s=60).tick_s == 0.5
+    assert Quorum(grace_s=0).tick_s == 0.05 and Quorum(grace_s=4).tick_s == 0.5
+    assert Quorum(grace_s=60).tick_s == 3.0, "a twentieth of a long wait is no matter"
     assert Arrivals(min_interval_s=0.4).tick_s == pytest.approx(0.1)

@@ -29,9 +29,11 @@ EACH = [
     m.ClaimAck(sequence=1, kept=True, reason=""),
     m.Attest(attestation=SIGNED),
     m.Folded(word=SIGNED),
+    m.Audited(verdict=SIGNED),
     m.Stuck(at=3, blob="b", seconds=1.5),  # type: ignore[arg-type]
     m.Rebuild(at=3),
     m.PleasePush(blob="b"),  # type: ignore[arg-type]
+    m.Paid(receipt=b"signed"),
     m.Goodbye(reason="night"),
 ]
 

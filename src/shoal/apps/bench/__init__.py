@@ -57,6 +57,35 @@ def blob(
 
 
 @app.command()
+def failover(
+    times: int = typer.Option(5, "--times", min=1, max=100, help="How often the leader is killed."),
+    nodes: int = typer.Option(2, "--nodes", min=2, max=16, help="Nodes that train meanwhile."),
+    store: str | None = typer.Option(None, "--store", help="postgresql://... instead of a file."),
+    as_json: bool = Json,
+) -> None:
+    """Kill the coordinator with another standing by: how long until the next round is sealed."""
+    from shoal.apps.bench.failover import measure
+
+    _show(measure(times, nodes, store, say), as_json)
+
+
+@app.command()
+def sync(
+    profile: str = typer.Option("A", "--profile", help="A: 40 ms there and back. B: 100 ms and 0.5 % loss."),
+    congestion: str | None = typer.Option(None, "--congestion", help="In every host: bbr, reno, cubic."),
+    preset: str = typer.Option("sparseloco", "--preset", help="Whose codec and rules, e.g. auto."),
+    params: int = typer.Option(10_000_000, "--params", min=1000, help="Parameters of the model."),
+    as_json: bool = Json,
+) -> None:
+    """One outer sync between four hosts at 100 Mbit/s in the lab, and the next after one of them is cut off."""
+    from shoal.apps.bench.syncing import PROFILES, measure
+
+    if profile not in PROFILES:
+        raise typer.BadParameter(f"allowed: {', '.join(PROFILES)}", param_hint="--profile")
+    _show(measure(profile, congestion, preset, params, say), as_json)
+
+
+@app.command()
 def local(
     nodes: int = typer.Option(0, "--nodes", min=0, max=64, help="Single-thread nodes; 0 for one a core."),
     seconds: float = typer.Option(60.0, "--seconds", min=10, help="How long the connected nodes train."),
@@ -227,6 +256,37 @@ def attacks(
 
 
 @app.command()
+def audit(
+    rate: float = typer.Option(0.05, "--rate", min=0.001, max=1.0, help="Extra compute, as in audit.rate."),
+    share: float = typer.Option(0.3, "--forged", min=0.0, max=1.0, help="The part of its claims it forges."),
+    nodes: int = typer.Option(20, "--nodes", min=5, max=200, help="Nodes, one of them a forger."),
+    rounds: int = typer.Option(50, "--rounds", min=2, max=1000, help="Rounds of a game."),
+    games: int = typer.Option(500, "--games", min=1, help="Of each kind of forgery."),
+    codec: str = typer.Option("int8", "--codec", help="int8, two-bit, sparse (with error feedback) or none."),
+    claims: int = typer.Option(4, "--claims", min=1, help="Honest claims to run again in each setting."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Decides everything."),
+    as_json: bool = Json,
+) -> None:
+    """How soon audits find a forger, what they cost, and how far honest hardware is from being accused."""
+    from shoal.apps.bench.audit import Setting, bench, table
+
+    found = bench(
+        Setting(
+            rate=rate,
+            share=share,
+            nodes=nodes,
+            rounds=rounds,
+            games=games,
+            codec=codec,
+            claims=claims,
+            seed=seed,
+        ),
+        say,
+    )
+    print(json.dumps(found) if as_json else table(found))
+
+
+@app.command()
 def robust(
     params: int = typer.Option(10_000_000, "--params", min=1000, help="Parameters in the state."),
     updates: int = typer.Option(16, "--updates", min=1, max=1000, help="Updates folded at once."),
@@ -243,6 +303,35 @@ def robust(
 
 
 @app.command()
+def plan(
+    fleet: str = typer.Option("volunteers", "--fleet", help="A fleet file, or a shipped fleet's name."),
+    seconds: float = typer.Option(20.0, "--seconds", min=5.0, max=600.0, help="So long the planned trains."),
+    patience: float = typer.Option(6.0, "--patience", min=1.0, max=50.0, help="The others, times that."),
+    width: int = typer.Option(128, "--width", min=8, max=4096, help="Of the model's three layers."),
+    lr: float = typer.Option(0.05, "--lr", help="The learning rate of all three."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Of everything that is drawn."),
+    simulated: bool = typer.Option(False, "--simulated", help="In the simulator, not by real processes."),
+    settings: list[str] = Settings,
+    as_json: bool = Json,
+) -> None:
+    """Time to the same validation loss: planned, against naive `ddp` and `local-sgd`, in the lab."""
+    from shoal.apps.bench.plan import Question, in_lab, in_simulator, table
+    from shoal.lab.library import find_fleet
+
+    question = Question(
+        fleet=find_fleet(fleet),
+        seconds=seconds,
+        patience=patience,
+        width=width,
+        lr=lr,
+        seed=seed,
+        settings=tuple(settings),
+    )
+    result = in_simulator(question, say) if simulated else in_lab(question, say)
+    print(json.dumps(result) if as_json else "\n".join(table(result)))
+
+
+@app.command()
 def chain(
     transactions: int = typer.Option(4000, "--transactions", min=4, max=100_000, help="How many to send."),
     as_json: bool = Json,
@@ -251,6 +340,76 @@ def chain(
     from shoal.apps.bench.chain import measure
 
     _show(measure(transactions, say), as_json)
+
+
+@app.command()
+def rejoin(
+    nodes: int = typer.Option(3, "--nodes", min=2, max=16, help="Nodes in the run."),
+    kills: int = typer.Option(3, "--kills", min=1, max=100, help="How often one is killed."),
+    as_json: bool = Json,
+) -> None:
+    """kill -9 of a node, real processes: how soon it contributes again."""
+    from shoal.apps.bench.rejoin import measure
+
+    _show(measure(nodes, kills, say), as_json)
+
+
+@app.command()
+def join(
+    megabytes: int = typer.Option(100, "--megabytes", min=1, max=4000, help="Size of the state."),
+    seeders: int = typer.Option(4, "--seeders", min=1, max=32, help="Nodes that have it."),
+    up_mbit: float = typer.Option(50.0, "--up-mbit", min=1, help="What each of them can send."),
+    down_mbit: float = typer.Option(100.0, "--down-mbit", min=1, help="What the joiner can receive."),
+    lab: bool = typer.Option(True, "--lab/--no-lab", help="Emulated lines, or rate-limited sockets."),
+    as_json: bool = Json,
+) -> None:
+    """How long a joiner takes for a state, against its size over its bandwidth."""
+    from shoal.apps.bench.join import Question, measure
+
+    question = Question(megabytes=megabytes, seeders=seeders, up_mbit=up_mbit, down_mbit=down_mbit, lab=lab)
+    _show(measure(question, say), as_json)
+
+
+@app.command()
+def churn(
+    nodes: int = typer.Option(10, "--nodes", min=4, max=200, help="Nodes at any time."),
+    rounds: int = typer.Option(200, "--rounds", min=4, help="Rounds of training."),
+    replaced: float = typer.Option(0.2, "--replaced", min=0, max=0.9, help="Share replaced every round."),
+    lost: float = typer.Option(0.5, "--lost", min=0, max=0.9, help="Share lost at once, half-way."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Decides everything."),
+    as_json: bool = Json,
+) -> None:
+    """Nodes come and go all the time, in simulation: the final loss against that of a calm run."""
+    from shoal.apps.bench.churn import Question, measure
+
+    question = Question(nodes=nodes, rounds=rounds, replaced=replaced, lost=lost, seed=seed)
+    _show(measure(question, say), as_json)
+
+
+@app.command()
+def dashboard(
+    seconds: float = typer.Option(15.0, "--seconds", min=2, help="How long each is measured."),
+    many_every: float = typer.Option(1.0, "--many-every", min=0.1, help="Seconds between beats of 1,000."),
+    as_json: bool = Json,
+) -> None:
+    """From a node's heartbeat to pixels in a browser, with 50 and with 1,000 nodes."""
+    from shoal.apps.bench.dashboard import measure
+
+    _show(measure(seconds, many_every, say), as_json)
+
+
+@app.command()
+def coordinator(
+    nodes: int = typer.Option(5000, "--nodes", min=1, max=100_000, help="Nodes that beat every 5 s."),
+    sockets: int = typer.Option(50, "--sockets", min=0, max=500, help="Open dashboards."),
+    seconds: float = typer.Option(20.0, "--seconds", min=2, help="How long it is measured."),
+    runs: int = typer.Option(25, "--runs", min=1, help="Runs that the nodes are spread over."),
+    as_json: bool = Json,
+) -> None:
+    """The API of a coordinator on one core, under thousands of nodes and dozens of dashboards."""
+    from shoal.apps.bench.coordinator import measure
+
+    _show(measure(nodes, sockets, seconds, runs, say), as_json)
 
 
 def say(text: str) -> None:

@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 
 from shoal.adversary import Adversary, Attacker, Backdoor, Poisoner, Seen
-from shoal.apps.bench.attacks_training import Member, StackedTrainers
+from shoal.apps.bench.attacks_training import StackedTrainers
 from shoal.apps.bench.converge.corpus import Corpus, read_corpus
+from shoal.apps.bench.stacked import Row
 from shoal.base.errors import ShoalError
 from shoal.codec.base import decode_whole
 from shoal.data.assignment import sample_indices
@@ -87,7 +88,7 @@ class Fleet:
         """Everybody trains, attackers look around and lie, everybody folds."""
         self._train(number)
         self._attack(number)
-        blobs = [blob for node in self.nodes if (blob := self._publish(node, number)) is not None]
+        blobs = [blob for node in self.nodes if (blob := self.publish(node, number)) is not None]
         updates = [SealedBlob(blob, 1, place=number) for blob in blobs]
         seed = digest(b"".join(digest(blob).encode() for blob in blobs))
         folded = fold(self.state, (0,), updates, self.rules, place=number, seed=seed)
@@ -139,7 +140,7 @@ class Fleet:
             # The model that this update would have come from: the learner then sends it as any other.
             self.trainers.params[place].copy_(self.state.params - lie)
 
-    def _publish(self, node: _Node, number: int) -> bytes | None:
+    def publish(self, node: _Node, number: int) -> bytes | None:
         try:
             blob = node.learner.make_update((0,), number, number, self.state).blob
         except ShoalError:
@@ -153,19 +154,19 @@ class Fleet:
 
 def train(recipe: Recipe, nodes: int, attackers: Attackers | None) -> Outcome:
     """Train a fleet to the end of its budget."""
-    fleet = _fleet(recipe, nodes, attackers)
+    fleet = make_fleet(recipe, nodes, attackers)
     for number in range(recipe.budget.rounds or 1):
         fleet.round(number)
     return _judge(fleet, attackers)
 
 
-def _fleet(recipe: Recipe, nodes: int, attackers: Attackers | None) -> Fleet:
+def make_fleet(recipe: Recipe, nodes: int, attackers: Attackers | None) -> Fleet:
     corpus, rules = read_corpus(recipe.data), recipe.strategy.fold_rules()
     hostile = attackers.among(nodes) if attackers else [None] * nodes
     trainers = StackedTrainers(recipe, corpus, nodes)
     members = []
     for number, attacker in enumerate(hostile):
-        learner = Learner(Member(trainers, number), recipe, corpus.manifest.train_items)
+        learner = Learner(Row(trainers, number), recipe, corpus.manifest.train_items)
         members.append(_Node(learner, attacker))
     return Fleet(recipe, corpus, rules, trainers, members, attackers.seed if attackers else 0)
 

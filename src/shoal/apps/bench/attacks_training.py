@@ -15,7 +15,6 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from shoal.apps.bench.converge.corpus import Corpus
 from shoal.base.layout import Layout, TensorSpec
-from shoal.data.assignment import Indices
 from shoal.data.dataset import Batch
 from shoal.strategy.recipe import Recipe
 from shoal.training.flat import FlatModel, flatten
@@ -23,7 +22,6 @@ from shoal.training.models import build_model, logits_of
 from shoal.training.optimisers import AdamPart
 from shoal.training.schedule import rate_factor
 from shoal.training.spec import AdamWSpec
-from shoal.training.trainer import StepResult
 
 Tensors = dict[str, torch.Tensor]
 
@@ -65,40 +63,24 @@ class StackedTrainers:
         with torch.no_grad():
             self._adam.step(self._count, rate_factor(self.inner, step_number))
 
+    def slopes(self, params: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
+        """The loss's slope at these parameters on each batch, a row each."""
+        inputs = torch.stack([batch.inputs for batch in batches])
+        targets = torch.stack([batch.targets for batch in batches])
+        leaves = {
+            name: view.clone() for name, view in _views(params.repeat(len(batches), 1), self.layout).items()
+        }
+        with sdpa_kernel(SDPBackend.MATH):
+            slopes = self._each(leaves, inputs, targets)
+        return torch.cat(
+            [slopes[tensor.name].reshape(len(batches), -1) for tensor in self.layout.tensors], dim=1
+        )
+
     def guess(self, params: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         """The logits of one model with these parameters."""
         leaves = {name: view[0] for name, view in _views(params[None], self.layout).items()}
         with torch.no_grad():
             return logits_of(lambda x: functional_call(self._model, leaves, (x,)), inputs)
-
-
-class Member:
-    """One row, as a learner sees its trainer. Steps are everybody's at once."""
-
-    def __init__(self, trainers: StackedTrainers, number: int) -> None:
-        self._trainers, self._number = trainers, number
-
-    @property
-    def layout(self) -> Layout:
-        return self._trainers.layout
-
-    def params(self) -> torch.Tensor:
-        return self._trainers.params[self._number]
-
-    def load(self, params: torch.Tensor) -> None:
-        self._trainers.params[self._number].copy_(params)
-
-    def local_state(self) -> bytes:
-        return b""
-
-    def step(self, indices: Indices, step_number: int) -> StepResult:
-        raise NotImplementedError
-
-    def load_local_state(self, data: bytes) -> None:
-        raise NotImplementedError
-
-    def evaluate(self, max_batches: int) -> float:
-        raise NotImplementedError
 
 
 def _views(rows: torch.Tensor, layout: Layout) -> Tensors:

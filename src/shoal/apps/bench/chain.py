@@ -21,9 +21,11 @@ from shoal.base.errors import ShoalError
 from shoal.chain.anvil import Anvil, fetch_anvil, find_anvil
 from shoal.chain.config import ChainConfig
 from shoal.chain.contracts import shipped
-from shoal.chain.deploying import DAY, NO_TOKEN, ROOTS, deploy, done
+from shoal.chain.deploying import DAY, RING, NewJob, deploy, done
+from shoal.chain.job import RewardsView
 from shoal.chain.keccak import keccak256
 from shoal.chain.merkle import make_tree
+from shoal.chain.modes import MODES
 from shoal.chain.outbox import FAILED, Outgoing, SqlOutbox
 from shoal.chain.presets import chain_called
 from shoal.chain.rpc import Rpc
@@ -32,7 +34,6 @@ from shoal.chain.signing import Account
 
 COIN = 10**18
 BLOCK_S = 0.4
-UNITS = 1
 RECORDS = 500
 NODES = 1000
 WALLETS = 4
@@ -97,31 +98,15 @@ def _open(url: str, folder: Path) -> Bank:
     return Bank(config, senders, outbox)
 
 
-def _terms(bank: Bank, **changes: int) -> tuple[Any, ...]:
-    me = bank.first.account.address
-    terms = {
-        "mode": ROOTS,
-        "coordinator": me,
-        "arbiter": me,
-        "token": NO_TOKEN,
-        "amount": 0,
-        "epochCap": 10 * COIN,
-        "epochSeconds": 3600,
-        "window": 0,
-        "resolution": 0,
-        "claimPeriod": DAY,
-        "quorumPercent": 0,
-        "bond": 0,
-        "price": 0,
-    }
-    return tuple({**terms, **changes}.values())
-
-
-def _job(bank: Bank, name: str, **changes: int) -> int:
-    bank.send(f"job.{name}", "createJob", _terms(bank, **changes), value=10 * COIN)
-    rewards = shipped("TrainingRewards")
-    request = {"to": bank.config.rewards, "data": "0x" + rewards["jobCount"].call().hex()}
-    return int(bank.first.rpc.call("eth_call", request, "latest"), 16)
+def _job(bank: Bank, sender: Sender, name: str, **changes: int) -> int:
+    """A funded job in which this wallet is the coordinator."""
+    money = {"amount": 10 * COIN, "epoch_cap": 10 * COIN}
+    terms: dict[str, Any] = {"mode": MODES["roots"].number, **money, **changes}
+    new = NewJob(coordinator=sender.account.address, arbiter=bank.first.account.address, **terms)
+    data, rewards = new.call(), shipped("TrainingRewards")
+    key, to = f"job.{name}", bank.config.rewards
+    done(sender, bank.outbox, Call(key=key, to=to, data=data, interface=rewards, value=10 * COIN))
+    return int(RewardsView(sender.rpc, to).ask("jobCount"))
 
 
 def _address(number: int) -> str:
@@ -130,39 +115,67 @@ def _address(number: int) -> str:
 
 def _gas(bank: Bank) -> dict[str, float]:
     """Gas of each call, and for each node where a call is for many."""
-    table: dict[str, float] = {}
-    units = _job(bank, "units", mode=UNITS, price=1)
-    node = _address(0)
-    first = bank.send("u.0", "submitContribution", units, 1, 0, node, 1)
-    again = bank.send("u.1", "submitContribution", units, 1, 1, node, 1)
-    table["record_first"], table["record_again"] = first.gas_used, again.gas_used
-    packed = [bytes.fromhex(_address(n)[2:]) + (1).to_bytes(12, "big") for n in range(RECORDS)]
-    batches = [bank.send(f"u.b{n}", "submitContributions", units, 2, 2 + n, packed) for n in range(2)]
-    table["batch_record_first"], table["batch_record_again"] = (one.gas_used / RECORDS for one in batches)
-    push = bank.send("u.push", "distributePayments", units, [_address(n) for n in range(100)])
-    table["push_payment"] = push.gas_used / 100
-    roots = _job(bank, "roots")
-    amounts: dict[str, int] = {}
-    sent: list[Outgoing] = []
-    for epoch in range(1, 67):
-        amounts = {_address(n): epoch * (n + 1) for n in range(NODES)}
-        root, total = make_tree(roots, amounts).root, sum(amounts.values())
-        sent.append(_root(bank, roots, epoch, root, total))
-    table["root_first_64"], table["root_later"] = sent[1].gas_used, sent[-1].gas_used
-    table["root_per_node_first_64"] = sent[1].gas_used / NODES
-    table["root_per_node_later"] = sent[-1].gas_used / NODES
-    tree = make_tree(roots, amounts)
-    one = bank.send("r.claim", "claim", roots, 66, node, amounts[node], tree.proof(node))
-    many = [(_address(n), amounts[_address(n)], tree.proof(_address(n))) for n in range(1, 51)]
-    claims = bank.send("r.claims", "claimMany", roots, 66, many)
-    table["claim"], table["claim_in_50"] = one.gas_used, claims.gas_used / 50
+    table = {**_units_gas(bank), **_roots_gas(bank, "root"), **_roots_gas(bank, "root_window", window_s=1)}
     return {name: round(value, 1) for name, value in table.items()}
 
 
-def _root(bank: Bank, job: int, epoch: int, root: bytes, total: int) -> Outgoing:
+def _units_gas(bank: Bank) -> dict[str, float]:
+    units = _job(bank, bank.first, "units", mode=MODES["units"].number, price=1)
+    node = _address(0)
+    first = bank.send("u.0", "submitContribution", units, 1, 0, node, 1)
+    again = bank.send("u.1", "submitContribution", units, 1, 1, node, 1)
+    packed = [bytes.fromhex(_address(n)[2:]) + (1).to_bytes(12, "big") for n in range(RECORDS)]
+    batches = [bank.send(f"u.b{n}", "submitContributions", units, 2, 2 + n, packed) for n in range(2)]
+    push = bank.send("u.push", "distributePayments", units, [_address(n) for n in range(100)])
+    return {
+        "record_first": first.gas_used,
+        "record_again": again.gas_used,
+        "batch_record_first": batches[0].gas_used / RECORDS,
+        "batch_record_again": batches[1].gas_used / RECORDS,
+        "push_payment": push.gas_used / 100,
+    }
+
+
+def _roots_gas(bank: Bank, name: str, window_s: int = 0) -> dict[str, float]:
+    """The roots of 1,000 nodes: into slots that were never used, used again, and prepared; and claims by the last."""
+    resolution_s = DAY if window_s else 0
+    plain, prepared = (
+        _job(bank, bank.first, f"{name}.{kind}", window_s=window_s, resolution_s=resolution_s)
+        for kind in ("plain", "prepared")
+    )
+    ring = bank.send(f"{name}.ring", "prepareRing", prepared, RING)
+    early = [_root(bank, prepared, epoch) for epoch in (1, 2)][-1].gas_used
+    sent = [_root(bank, plain, epoch) for epoch in range(1, RING + 3)]
+    table: dict[str, float] = {
+        f"{name}_first_64": sent[1].gas_used,
+        f"{name}_later": sent[-1].gas_used,
+        f"{name}_prepared": early,
+        f"{name}_per_node_first_64": sent[1].gas_used / NODES,
+        f"{name}_per_node_later": sent[-1].gas_used / NODES,
+        f"{name}_per_node_prepared": early / NODES,
+        f"{name}_ring": ring.gas_used,
+    }
+    return table if window_s else {**table, **_claims_gas(bank, plain, RING + 2)}
+
+
+def _claims_gas(bank: Bank, job: int, epoch: int) -> dict[str, float]:
+    amounts = _amounts(epoch)
+    tree, node = make_tree(job, amounts), _address(0)
+    one = bank.send("r.claim", "claim", job, epoch, node, amounts[node], tree.proof(node))
+    many = [(_address(n), amounts[_address(n)], tree.proof(_address(n))) for n in range(1, 51)]
+    claims = bank.send("r.claims", "claimMany", job, epoch, many)
+    return {"claim": one.gas_used, "claim_in_50": claims.gas_used / 50}
+
+
+def _amounts(epoch: int) -> dict[str, int]:
+    return {_address(n): epoch * (n + 1) for n in range(NODES)}
+
+
+def _root(bank: Bank, job: int, epoch: int) -> Outgoing:
     # One after the other, each mined at once: their gas is what is measured here.
-    rewards = shipped("TrainingRewards")
-    data = rewards["submitEpochRoot"].call(job, epoch, root, total, keccak256(root))
+    rewards, amounts = shipped("TrainingRewards"), _amounts(epoch)
+    root = make_tree(job, amounts).root
+    data = rewards["submitEpochRoot"].call(job, epoch, root, sum(amounts.values()), keccak256(root))
     call = Call(key=f"r.{job}.{epoch}", to=bank.config.rewards, data=data, interface=rewards)
     bank.first.post([call])
     bank.first.push(time.monotonic())
@@ -172,7 +185,11 @@ def _root(bank: Bank, job: int, epoch: int, root: bytes, total: int) -> Outgoing
 
 def _throughput(bank: Bank, count: int, say: Callable[[str], None]) -> float:
     """Contributions, a transaction each, from several wallets of this one process, stored, sent and mined."""
-    jobs = {sender.account.address: _wallet_job(bank, sender) for sender in bank.senders}
+    units = MODES["units"].number
+    jobs = {
+        sender.account.address: _job(bank, sender, "throughput", mode=units, price=1)
+        for sender in bank.senders
+    }
     rewards = shipped("TrainingRewards")
     record = rewards["submitContribution"]
     each = count // len(bank.senders)
@@ -202,26 +219,9 @@ def _throughput(bank: Bank, count: int, say: Callable[[str], None]) -> float:
     return each * len(bank.senders) / took
 
 
-def _wallet_job(bank: Bank, sender: Sender) -> int:
-    """A job in which this wallet is the coordinator."""
-    rewards = shipped("TrainingRewards")
-    terms = list(_terms(bank, mode=UNITS, price=1))
-    terms[1] = sender.account.address
-    call = Call(
-        key="job.throughput",
-        to=bank.config.rewards,
-        data=rewards["createJob"].call(tuple(terms)),
-        interface=rewards,
-        value=10 * COIN,
-    )
-    done(sender, bank.outbox, call)
-    request = {"to": bank.config.rewards, "data": "0x" + rewards["jobCount"].call().hex()}
-    return int(sender.rpc.call("eth_call", request, "latest"), 16)
-
-
 def _seal_to_claimable(bank: Bank) -> float:
     """Amounts known -> tree -> signed and stored -> sent -> mined -> the contract says that it pays."""
-    job = _job(bank, "seal")
+    job = _job(bank, bank.first, "seal")
     rewards = shipped("TrainingRewards")
     began = time.perf_counter()
     amounts = {_address(n): n + 1 for n in range(NODES)}

@@ -16,13 +16,23 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
+from shoal.audit.spec import AuditSpec
 from shoal.codec import CODECS, UNEQUAL_CODECS
 from shoal.codec.dense import DENSE
 from shoal.credit.spec import CreditSpec
 from shoal.strategy.merge import MERGE_RULES
-from shoal.strategy.pieces import CodecPiece, DigestPiece, OuterPiece, Schedule, Strategy, Weighing
+from shoal.strategy.pieces import (
+    CodecPiece,
+    DigestPiece,
+    HealthWeights,
+    OuterPiece,
+    Planning,
+    Schedule,
+    Strategy,
+    Weighing,
+)
 from shoal.strategy.presets import PRESETS
-from shoal.strategy.recipe import Budget, Evaluation, Membership, Recipe, Storage
+from shoal.strategy.recipe import Budget, Evaluation, Membership, Recipe, Retention, Start, Storage
 from shoal.strategy.seal_rules import SEAL_RULES
 
 INTRODUCTION = """# Recipes
@@ -56,15 +66,17 @@ def _lines() -> Iterator[str]:
             yield from _section(f"`{name}`, {_tag(option)}", option)
     yield "\n## `strategy`\n"
     yield "`preset` fills in every piece; any of them may be given to override it. Presets:\n"
-    columns = ("schedule", *PIECES, "digest", "weights", "inner", "region")
+    columns = ("schedule", *PIECES, "digest", "weights", "planner", "inner", "region")
     yield "| preset | " + " | ".join(columns) + " |"
     yield "| --- |" + " --- |" * len(columns)
     for preset, pieces in PRESETS.items():
-        whole = {"weights": {"kind": "samples"}, **pieces}
+        whole = {"weights": {"kind": "samples"}, "planner": {"kind": "naive"}, **pieces}
         shown = [_inline(whole[piece]) if piece in whole else "" for piece in columns]
         yield f"| `{preset}` | " + " | ".join(shown) + " |"
     yield from _section("`strategy.schedule`", Schedule)
     yield from _section("`strategy.weights`", Weighing, shows_kind=True)
+    yield from _section("`strategy.planner`", Planning, shows_kind=True)
+    yield from _section("`strategy.planner.health`", HealthWeights)
     yield from _section("`strategy.codec`, beside its kind and its parameters", CodecPiece)
     yield from _section("`strategy.outer`, beside its kind and its parameters", OuterPiece)
     yield from _section("`strategy.digest`, beside its kind and its parameters", DigestPiece)
@@ -80,8 +92,11 @@ def _lines() -> Iterator[str]:
         "budget": Budget,
         "membership": Membership,
         "storage": Storage,
+        "storage.retention": Retention,
         "evaluation": Evaluation,
         "credit": CreditSpec,
+        "audit": AuditSpec,
+        "start": Start,
     }
     for name, model in sections.items():
         yield from _section(f"`{name}`", model)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shoal.base.errors import ShoalError
 from shoal.wire.identity import Identity
+from shoal.worlds.real.sums import check_sum, remove_sum, write_sum
 
 _FORM = re.compile(rb"[0-9a-f]{64}\n?")
 
@@ -22,7 +23,10 @@ def load_or_create_identity(path: Path) -> Identity:
     """The identity kept in `path`, generated on first use. Raises `ShoalError` SH-KEY-01."""
     try:
         if not path.exists():
+            remove_sum(path)
             _create(path)
+            write_sum(path)
+        check_sum(path)
         return _load(path)
     except OSError as error:
         raise ShoalError(

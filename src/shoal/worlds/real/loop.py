@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from shoal.worlds.real.memory import keep_freed_memory
+
 T = TypeVar("T")
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end in a fresh loop."""
+    keep_freed_memory()
     with asyncio.Runner(loop_factory=_factory()) as runner:
         return runner.run(main)
 

@@ -27,6 +27,7 @@ class Stream:
         self._meter = meter
         self._rest = bytearray()
         self._buffer = bytearray()
+        self._packets = (0, 0)
 
     def read_head(self, limit_bytes: int, deadline: float) -> bytes:
         """The next head with its blank line; b"" if the other side closed in between messages."""
@@ -64,6 +65,7 @@ class Stream:
             self._send(memoryview(head), deadline)
             if len(body):
                 self._send(memoryview(body), deadline)
+                self._count_packets()
 
     def wait_readable(self, timeout_s: float) -> bool:
         """True once there is something to read, or the other side has closed."""
@@ -76,6 +78,11 @@ class Stream:
 
     def close(self) -> None:
         self._pipe.close()
+
+    def _count_packets(self) -> None:
+        (sent, again), before = self._pipe.packets(), self._packets
+        self._packets = (sent, again)
+        self._meter.packets(sent - before[0], again - before[1])
 
     def _read_more(self, deadline: float) -> bool:
         piece = bytearray(_READ_BYTES)

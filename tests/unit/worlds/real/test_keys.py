@@ -15,7 +15,7 @@ def test_made_once_private_and_then_the_same(tmp_path: Path) -> None:
     first = load_or_create_identity(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert load_or_create_identity(path).node == first.node
-    assert os.listdir(path.parent) == ["key"]
+    assert sorted(os.listdir(path.parent)) == ["key", "key.sum"]
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o666])

@@ -10,24 +10,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
-
-import torch
 
 from shoal.apps.bench.converge.fleet import StackedFleet, check_finite
 from shoal.apps.bench.converge.outcome import Outcome
 from shoal.apps.bench.converge.setup import Say, Setup
+from shoal.apps.bench.stacked import Row
 from shoal.base.errors import ShoalError
-from shoal.base.layout import Layout
-from shoal.data.assignment import Indices, sample_indices
+from shoal.data.assignment import sample_indices
 from shoal.node.learner import Global, Learner, MadeUpdate
 from shoal.replica.fold import SealedBlob, fold
 from shoal.replica.state import State, initial_state
 from shoal.runlog.view import RunView, Step, Totals
 from shoal.strategy.planning import local_steps, outer_rate, planned_fragments
 from shoal.training.spec import GptSpec
-from shoal.training.trainer import StepResult
 
 T = TypeVar("T")
 SAY_EVERY_S = 5.0
@@ -80,37 +76,6 @@ def _fleet(setup: Setup) -> StackedFleet:
     )
 
 
-@dataclass(slots=True)
-class _Worker:
-    """One row of the fleet, as a learner sees its trainer."""
-
-    fleet: StackedFleet
-    number: int
-
-    @property
-    def layout(self) -> Layout:
-        return self.fleet.layout
-
-    def params(self) -> torch.Tensor:
-        return self.fleet.params[self.number]
-
-    def load(self, params: torch.Tensor) -> None:
-        self.fleet.params[self.number].copy_(params)
-
-    def local_state(self) -> bytes:
-        return b""
-
-    # The fleet steps and validates all its workers at once.
-    def step(self, indices: Indices, step_number: int) -> StepResult:
-        raise NotImplementedError
-
-    def load_local_state(self, data: bytes) -> None:
-        raise NotImplementedError
-
-    def evaluate(self, max_batches: int) -> float:
-        raise NotImplementedError
-
-
 class _Run:
     """Rounds one after another, as the coordinator would plan them if everybody were always in time."""
 
@@ -124,7 +89,7 @@ class _Run:
         self._rules = setup.recipe.strategy.fold_rules()
         self._items = setup.corpus.manifest.train_items
         self._learners = [
-            Learner(_Worker(fleet, number), setup.recipe, self._items) for number in range(setup.workers)
+            Learner(Row(fleet, number), setup.recipe, self._items) for number in range(setup.workers)
         ]
         for learner in self._learners:
             learner.adopt(Global(params=fleet.params[0].cpu().clone()))
