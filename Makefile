@@ -58,14 +58,17 @@ lint: setup ## Linter, formatter, types and layers.
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
 
-# Chaos seeds use both cores by themselves, so they do not run beside the rest; processes wait for one another a lot.
+# Chaos seeds use both cores by themselves, so they do not run beside the rest, and a browser's driver keeps an event loop
+# of its own running in its process.
 test: setup lint $(CHAIN) $(WEB) $(BROWSER) ## The suite; SHOAL_SEEDS=N for more simulated seeds.
-	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadfile --ignore tests/simulation/test_chaos.py --ignore tests/process
+	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadfile --ignore tests/simulation/test_chaos.py --ignore tests/process --ignore tests/browser
 	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadfile tests/process
+	$(VENV)/bin/pytest -m "not long" tests/browser
 	$(VENV)/bin/pytest -m "not long" tests/simulation/test_chaos.py
 
 test-all: setup lint $(CHAIN) $(WEB) $(BROWSER) ## The suite and the long runs: ten times the seeds.
-	$(VENV)/bin/pytest -n 2 --dist loadfile --ignore tests/simulation/test_chaos.py --ignore tests/process
+	$(VENV)/bin/pytest -n 2 --dist loadfile --ignore tests/simulation/test_chaos.py --ignore tests/process --ignore tests/browser
+	$(VENV)/bin/pytest tests/browser
 	SHOAL_SEEDS=$${SHOAL_SEEDS:-5000} $(VENV)/bin/pytest --timeout 3000 tests/simulation/test_chaos.py tests/process
 
 bench: setup ## Every benchmark that takes minutes at most.
