@@ -115,7 +115,7 @@ class FsspecPlace:
                 files.get_file(path, str(inside(folder, path.removeprefix(root).lstrip("/"))))
         except ShoalError:
             raise
-        except Exception as error:
+        except Exception as error:  # As above.
             raise unreachable(self._address, error) from error
         if not found:
             raise unreachable(self._address, "nothing is there")

@@ -116,7 +116,7 @@ class Uploads:
             with parquet.ParquetFile(path) as table:
                 schema, metadata = table.schema_arrow, table.metadata
                 unpacked = sum(metadata.row_group(i).total_byte_size for i in range(metadata.num_row_groups))
-        except Exception as error:
+        except Exception as error:  # A stranger's file: the reader raises what it likes.
             raise _wrong(f"it is not a Parquet file: {error}", "choose another file") from None
         _check_unpacked(unpacked, path.stat().st_size)
         texts = [field.name for field in schema if str(field.type) in ("string", "large_string")]
