@@ -116,15 +116,16 @@ def _plot(curves: Sequence[Curve], fleet: Fleet, output: Path, lab: bool) -> tup
 
 
 def common_loss(curves: Sequence[Curve]) -> float:
-    """The lowest loss that every one of them reached."""
-    return max((curve.best for curve in curves), default=math.inf)
+    """The lowest loss that every one of them reached by training; infinite if one was never validated."""
+    return max((curve.best_trained for curve in curves), default=math.inf)
 
 
 def summary(curves: Sequence[Curve]) -> dict[str, Any]:
     target = common_loss(curves)
     rows = []
     for curve in curves:
-        at = next((point for point in curve.points if point.loss <= target), None)
+        reached = math.isfinite(target)
+        at = next((point for point in curve.points if point.loss <= target), None) if reached else None
         rows.append(
             {
                 "name": curve.name,
@@ -136,7 +137,7 @@ def summary(curves: Sequence[Curve]) -> dict[str, Any]:
                 "utilisation": round(curve.utilisation, 4),
                 "sent_bytes": curve.sent_bytes,
                 "cost": round(curve.cost, 6),
-                "seconds_to_common_loss": _rounded(curve.seconds_to(target)),
+                "seconds_to_common_loss": _rounded(curve.seconds_to(target) if reached else math.inf),
                 "bytes_to_common_loss": at.sent_bytes if at else None,
                 "cost_to_common_loss": round(at.cost, 6) if at else None,
             }

@@ -68,6 +68,11 @@ class Curve:
     def best(self) -> float:
         return min((point.loss for point in self.points), default=math.inf)
 
+    @property
+    def best_trained(self) -> float:
+        """The lowest loss of a state that training made; infinite if none was validated."""
+        return min((point.loss for point in self.points if point.seconds > 0), default=math.inf)
+
 
 @dataclass(slots=True)
 class CurveReader:

@@ -65,6 +65,7 @@ def fetch_torrent(address: str, folder: Path, peers: Sequence[tuple[str, int]] =
         for peer in peers:
             handle.connect_peer(peer)
         _until_whole(handle, address)
+        _until_written(session, handle, address)
     for top in list(landing.iterdir()):
         for item in list(top.iterdir()) if top.is_dir() else [top]:
             shutil.move(str(item), folder / item.name)
@@ -122,6 +123,7 @@ def _session() -> Iterator[Any]:
         "listen_interfaces": "0.0.0.0:0",
         "allow_multiple_connections_per_ip": True,
         "user_agent": CREATOR,
+        "alert_mask": lt.alert_category.storage,
         # A web seed is named in a torrent that somebody chose: it may be a machine in this network.
         "ssrf_mitigation": False,
         "no_connect_privileged_ports": False,
@@ -143,3 +145,15 @@ def _until_whole(handle: Any, address: str) -> None:
         if time.monotonic() > deadline:
             raise unreachable(address, f"nothing came for {GIVE_UP_S:g} s, {last} bytes are here")
         time.sleep(LOOK_S)
+
+
+def _until_written(session: Any, handle: Any, address: str) -> None:
+    """A torrent is whole once its pieces were verified, in memory: their files may not be there yet."""
+    flushed = library().cache_flushed_alert
+    handle.flush_cache()
+    deadline = time.monotonic() + GIVE_UP_S
+    while time.monotonic() < deadline:
+        session.wait_for_alert(int(LOOK_S * 1000))
+        if any(isinstance(alert, flushed) for alert in session.pop_alerts()):
+            return
+    raise unreachable(address, f"it was not written within {GIVE_UP_S:g} s")

@@ -61,6 +61,12 @@ def test_recipes_are_compared_at_the_lowest_loss_that_all_reached() -> None:
     assert [row["seconds_to_common_loss"] for row in found["recipes"]] == [pytest.approx(5.5556), 40.0]
 
 
+def test_a_recipe_that_was_never_validated_has_no_loss_in_common() -> None:
+    found = summary([curve("a", (0.0, 2.0), (10.0, 0.2)), curve("b", (0.0, 2.0))])
+    assert found["common_loss"] is None
+    assert [row["seconds_to_common_loss"] for row in found["recipes"]] == [None, None]
+
+
 def test_cost_is_devices_and_bytes() -> None:
     prices = Prices(device_hour=1.0, gigabyte=2.0)
     assert prices.cost(1800.0, 4.0, 5e8) == pytest.approx(2.0 + 1.0)
@@ -78,7 +84,7 @@ def test_a_plot_is_written_twice(tmp_path: Path) -> None:
 
 def write(folder: Path) -> list[str]:
     fleet = folder / "fleet.yaml"
-    fleet.write_text(json.dumps({"name": "three", "step": "800 ms", "hosts": HOSTS}))
+    fleet.write_text(json.dumps({"name": "three", "step": "400 ms", "hosts": HOSTS}))
     paths = []
     for preset in ("adaptive", "local-sgd"):
         path = folder / f"{preset}.yaml"
