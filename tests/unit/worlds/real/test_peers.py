@@ -73,7 +73,7 @@ def test_many_at_once_share_few_connections(tmp_path: Path) -> None:
             assert host.meter.total().bulk_down_bytes > 6400
             # The server's threads count what they sent after it has gone: the last may still be about to.
             async with asyncio.timeout(TIMEOUT_S):
-                while server.meter.total().bulk_up_bytes < host.meter.total().bulk_down_bytes:
+                while server.meter.total().bulk_up_bytes < host.meter.total().bulk_down_bytes:  # noqa: ASYNC110
                     await asyncio.sleep(0.01)
             assert server.meter.total().bulk_up_bytes == host.meter.total().bulk_down_bytes
             assert server.meter.total().control_up_bytes == 0
