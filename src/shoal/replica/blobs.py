@@ -30,6 +30,7 @@ PRUNE_ARRIVALS_AFTER_ROUNDS = 8
 """How long an arrival may bring nothing new. More than above: on a slow line one chunk may take some rounds."""
 _HASH_BYTES = 32
 _BLOB_ID = re.compile("[0-9a-f]{64}")
+_DOORS = 16
 _OF_PARTS = 1 << 63
 """Added to the size in a list that names parts: no blob has so many bytes."""
 
@@ -131,6 +132,8 @@ class BlobStore:
         self._disk = disk
         self._reached = reached
         self._lock = threading.Lock()
+        self._doors = tuple(threading.Lock() for _ in range(_DOORS))
+        """Of which a blob has one: who writes or finishes its file goes through it before the lock."""
         self._arriving: dict[BlobId, _Arriving] = {}
         self._lists: dict[BlobId, ChunkList] = {}
         self._unneeded_since: dict[str, int] = {}
@@ -148,12 +151,13 @@ class BlobStore:
         """Store bytes durably; their id."""
         chunks = chunk_list(data)
         blob = chunks.blob
-        if not self.has(blob):
-            with self.held(blob):
-                self._disk.write(_path(blob) + ".part", data)
-                self._finish(blob)
-            with self._lock:
-                self._landed(blob, chunks.size_bytes)
+        with self._door(blob):
+            if not self.has(blob):
+                with self.held(blob):
+                    self._disk.write(_path(blob) + ".part", data)
+                    self._finish(blob)
+                with self._lock:
+                    self._landed(blob, chunks.size_bytes)
         self._lists[blob] = chunks
         return blob
 
@@ -235,7 +239,7 @@ class BlobStore:
     def finish(self, blob: BlobId) -> bool:
         """Make a complete arrival durable. False while chunks are missing, or if it does not have the parts that its
         list says: nobody could read it, so it goes."""
-        with self._lock:
+        with self._door(blob), self._lock:
             if self.has(blob):
                 self._arriving.pop(blob, None)
                 return True
@@ -313,6 +317,9 @@ class BlobStore:
     def damaged(self, blobs: Iterable[BlobId]) -> list[BlobId]:
         """Which of these are stored with content that is not theirs. Changes nothing."""
         return [b for b in blobs if self.has(b) and chunk_list(self._disk.read(_path(b))).blob != b]
+
+    def _door(self, blob: BlobId) -> threading.Lock:
+        return self._doors[hash(blob) % _DOORS]
 
     def _finish(self, blob: BlobId) -> None:
         part = _path(blob) + ".part"

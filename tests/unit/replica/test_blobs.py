@@ -1,5 +1,7 @@
 import random
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,7 @@ from shoal.replica.blobs import (
     is_blob_id,
     read_chunk_list,
 )
+from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.simulated.disk import SimDisk
 
 DATA = random.Random(1).randbytes(2 * CHUNK_BYTES + 100)
@@ -303,3 +306,30 @@ def test_a_stored_blob_survives_any_crash() -> None:
         _store(disk).put(DATA[:1000])
         disk.crash(random.Random(seed))
         assert _store(disk).get(BlobId(chunk_list(DATA[:1000]).blob)) == DATA[:1000]
+
+
+@pytest.mark.parametrize("way", ["put", "chunks"])
+def test_two_threads_may_bring_the_same_blob(tmp_path: Path, way: str) -> None:
+    """The second comes while the first is about to give the file its name."""
+    data, others = b"twice" * 1000, list[threading.Thread]()
+    chunks = chunk_list(data)
+
+    def bring() -> None:
+        if way == "put":
+            store.put(data)
+        else:
+            store.begin(chunks)
+            store.add(chunks.blob, 0, data)
+            store.finish(chunks.blob)
+
+    def reached(point: str) -> None:
+        if point == "blob.before-sync" and not others:
+            others.append(threading.Thread(target=bring))
+            others[0].start()
+            others[0].join(0.2)
+
+    store = BlobStore(FileDisk(tmp_path), reached)
+    assert store.put(data) == chunks.blob
+    others[0].join(60)
+    assert store.get(chunks.blob) == data
+    assert [path.name for path in (tmp_path / "blobs").iterdir()] == [chunks.blob]
