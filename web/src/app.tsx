@@ -73,7 +73,8 @@ function Body({ picture, route, run }: { picture: Picture; route: Route; run: st
     );
   }
   const Draw = page.draw;
-  return <Draw key={`${route.page}/${run}/${route.item}`} picture={picture} run={run ?? ""} item={route.item} />;
+  // A page that is about no run stays as it is, with what was typed into it, when the newest run becomes another.
+  return <Draw key={`${route.page}/${page.needsRun ? run : ""}/${route.item}`} picture={picture} run={run ?? ""} item={route.item} />;
 }
 
 function LostLine({ picture }: { picture: Picture }) {
