@@ -6,7 +6,8 @@ VENV := .venv
 PYTHON ?= python3
 PIP := $(VENV)/bin/pip --disable-pip-version-check
 STAMP := $(VENV)/.installed
-export PYTHONDONTWRITEBYTECODE ?= 1
+# Compiled once, not by every process that a test starts.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup demo test test-all lint bench dashboard clean
 
@@ -59,7 +60,8 @@ lint: setup ## Linter, formatter, types and layers.
 	$(VENV)/bin/lint-imports
 
 # Chaos seeds use both cores by themselves, so they do not run beside the rest, and a browser's driver keeps an event loop
-# of its own running in its process.
+# of its own running in its process. Two workers with a thread each are quicker than two that share all threads.
+test test-all: export OMP_NUM_THREADS := 1
 test: setup lint $(CHAIN) $(WEB) $(BROWSER) ## The suite; SHOAL_SEEDS=N for more simulated seeds.
 	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadfile --ignore tests/simulation/test_chaos.py --ignore tests/process --ignore tests/browser
 	$(VENV)/bin/pytest -m "not long" -n 2 --dist loadfile tests/process

@@ -16,6 +16,7 @@ import httpx
 
 from shoal.apps.home import Home
 from shoal.base.ids import NodeId, RunId
+from shoal.lab.pace import environment_of
 from shoal.runlog.chain import Link, read_link
 from shoal.runlog.entries import Claim, Seal
 from shoal.wire.identity import Identity
@@ -25,6 +26,8 @@ from .processes import Child, eventually, free_port
 
 START_S = 40.0
 """How long a process may take until it is of use: torch alone takes seconds on a busy machine."""
+
+STEP_S = 0.1
 
 TINY: dict[str, Any] = {
     "name": "tiny",
@@ -65,8 +68,9 @@ class Fleet:
         self.ticket = ""
         self.coordinator: Child | None = None
         self.nodes: dict[str, Child] = {}
-        self.environment: dict[str, str] = {}
-        """What everybody finds in theirs."""
+        self.environment = environment_of(1.0, STEP_S)
+        """What everybody finds in theirs. Steps take as long as on some device: nodes that train as quickly as they
+        can, while nothing is asked of them, would take the cores from whatever is being tested."""
         self._children: list[Child] = []
         self._api = httpx.Client(timeout=10.0)
 

@@ -7,25 +7,23 @@ test ends, and by the kernel's hand if the test itself is killed.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import random
 import signal
 import socket
 import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from .nursery import NURSERY
+
 T = TypeVar("T")
 
 POLL_S = 0.05
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None)
-
 
 PATIENCE = 2.5
 """How much longer than on an idle machine things may take on a busy one."""
@@ -65,15 +63,7 @@ class Child:
     def __init__(self, arguments: list[str], log: Path, environment: dict[str, str] | None = None) -> None:
         self.out, self.err = log.with_suffix(".out"), log.with_suffix(".err")
         with open(self.out, "ab") as out, open(self.err, "ab") as err:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "shoal.apps.cli", *arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env=_environment(environment),
-                start_new_session=True,
-                preexec_fn=_die_with_parent,
-            )
+            self.process = NURSERY.bear(arguments, _environment(environment), out, err)
 
     @property
     def alive(self) -> bool:
@@ -95,11 +85,11 @@ class Child:
             self.signal(signal.SIGKILL)
         self.process.wait()
 
-    def ended(self, within_s: float = 30.0) -> int:
+    def ended(self, within_s: float = 60.0) -> int:
         """Its exit status, once it has one; minus the signal's number if one killed it."""
         return self.process.wait(within_s)
 
-    def killed_itself(self, within_s: float = 30.0) -> None:
+    def killed_itself(self, within_s: float = 60.0) -> None:
         """Wait until its failpoint has killed it."""
         assert self.ended(within_s) == -signal.SIGKILL, self.said()
 
@@ -111,22 +101,18 @@ def run_shoal(
     arguments: list[str], environment: dict[str, str] | None = None, within_s: float = 60.0
 ) -> Ended:
     """A command that ends by itself."""
-    done = subprocess.run(
-        [sys.executable, "-m", "shoal.apps.cli", *arguments],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=within_s,
-        env=_environment(environment),
-        check=False,
-    )
-    return Ended(done.returncode, done.stdout, done.stderr)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = NURSERY.bear(arguments, _environment(environment), out, err)
+        try:
+            status = process.wait(within_s * PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        out.seek(0)
+        err.seek(0)
+        return Ended(status, out.read().decode(), err.read().decode())
 
 
 def _environment(extra: dict[str, str] | None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("SHOAL_")}
     return {**kept, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **(extra or {})}
-
-
-def _die_with_parent() -> None:
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -36,7 +36,15 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("preset", STRATEGIES)
+IN_EVERY_SUITE = ("async", "gossip")
+"""The others take the same ways through the processes, and differ in what is simulated anyway."""
+
+
+def _case(preset: str) -> object:
+    return pytest.param(preset, marks=[] if preset in IN_EVERY_SUITE else [pytest.mark.long])
+
+
+@pytest.mark.parametrize("preset", map(_case, STRATEGIES))
 def test_a_run_that_waits_for_nobody_survives_a_kill_and_replays(preset: str, fleet: Fleet) -> None:
     """The last one's uplink is slow: it comes late, and is killed in the middle of it."""
     membership = {**TINY["membership"], "min_nodes": 3}

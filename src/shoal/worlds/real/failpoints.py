@@ -11,6 +11,7 @@ import itertools
 import os
 import signal
 from collections.abc import Callable
+from functools import cache
 
 VARIABLE = "SHOAL_FAILPOINT"
 _SIGNALS = {"KILL": "SIGKILL", "STOP": "SIGSTOP"}
@@ -39,5 +40,12 @@ def parse(text: str) -> Callable[[str], None]:
     return at
 
 
-reached: Callable[[str], None] = parse(os.environ.get(VARIABLE, ""))
-"""Mark a point as reached. Read once, at import, so that it costs one empty call in production."""
+def reached(point: str) -> None:
+    """Mark a point as reached."""
+    _setting()(point)
+
+
+@cache
+def _setting() -> Callable[[str], None]:
+    """Read once, when the first point is reached, so that a point costs two short calls in production."""
+    return parse(os.environ.get(VARIABLE, ""))
