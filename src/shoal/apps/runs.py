@@ -10,6 +10,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ import typer
 
 from shoal.apps.home import find_home
 from shoal.apps.join import quantity
+from shoal.apps.option_groups import grouped
 from shoal.apps.printable import printable
 from shoal.base.units import duration_s
 
@@ -26,35 +28,48 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Submit, watch, stop and export runs.", no_args_is_help=True)
 
 RunName = Annotated[str, typer.Argument(help="The run's id, or the first letters that tell it apart.")]
-Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON value.")]
-Server = Annotated[
-    str | None, typer.Option(help="The coordinator's API; default: $SHOAL_SERVER, else this machine's.")
-]
-Token = Annotated[str | None, typer.Option(help="Its admin token; default: $SHOAL_TOKEN.")]
-TokenFile = Annotated[Path | None, typer.Option(help="A file with the token; default: this machine's.")]
-HomeOption = Annotated[Path | None, typer.Option("--home", help="Where a local coordinator's things lie.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """Which coordinator is asked, as whom, and how the answer is to be given."""
+
+    server: Annotated[
+        str | None, typer.Option(help="The coordinator's API; default: $SHOAL_SERVER, else this machine's.")
+    ] = None
+    token: Annotated[str | None, typer.Option(help="Its admin token; default: $SHOAL_TOKEN.")] = None
+    token_file: Annotated[
+        Path | None, typer.Option(help="A file with the token; default: this machine's.")
+    ] = None
+    home: Annotated[Path | None, typer.Option("--home", help="Where a local coordinator's things lie.")] = (
+        None
+    )
+    as_json: Annotated[bool, typer.Option("--json", help="Answer with one JSON value.")] = False
+
+    def client(self) -> ApiClient:
+        from shoal.apps.api.client import open_client
+
+        return open_client(self.server, self.token, self.token_file, find_home(self.home))
 
 
 @app.command()
+@grouped
 def submit(
     recipe: Annotated[str, typer.Argument(help="A YAML file, or a shipped recipe: stdlib-gpt, digits.")],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="Override a field; may be repeated.")
     ] = None,
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    *,
+    there: Asked,
 ) -> None:
     """Start a run of a recipe. Paths in it are the coordinator's."""
     from shoal.apps.recipes import find_recipe
     from shoal.strategy.recipe import load_recipe
 
     loaded = load_recipe(find_recipe(recipe), overrides=settings or ())
-    with _client(server, token, token_file, home) as api, _busy(f"preparing {loaded.name}"):
+    with there.client() as api, _busy(f"preparing {loaded.name}"):
         answer = api.submit(loaded.model_dump_json())
-    if as_json:
+    if there.as_json:
         _print_json(answer)
         return
     print(f"run {printable(str(answer['run']))}")
@@ -62,17 +77,14 @@ def submit(
 
 
 @app.command("list")
+@grouped
 def list_runs(
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    there: Asked,
 ) -> None:
     """Every run of a coordinator."""
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         runs = api.runs()
-    if as_json:
+    if there.as_json:
         _print_json(runs)
     elif runs:
         from shoal.apps.run_tables import print_runs
@@ -83,18 +95,15 @@ def list_runs(
 
 
 @app.command()
+@grouped
 def show(
     run: RunName,
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    there: Asked,
 ) -> None:
     """One run: where it stands, its nodes and its losses."""
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         found = api.run(run)
-    if as_json:
+    if there.as_json:
         _print_json(found)
         return
     from shoal.apps.run_tables import print_run
@@ -103,112 +112,98 @@ def show(
 
 
 @app.command()
+@grouped
 def stop(
     run: RunName,
     reason: Annotated[str, typer.Option(help="Why; it goes into the log.")] = "stopped by the organiser",
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    *,
+    there: Asked,
 ) -> None:
     """End a run. Its nodes save the last state and leave."""
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         answer = api.stop(run, reason)
-    _answer(answer, f"run {answer['run']} stopped: {answer['stopped']}", as_json)
+    _answer(answer, f"run {answer['run']} stopped: {answer['stopped']}", there.as_json)
 
 
 @app.command()
+@grouped
 def pause(
     run: RunName,
     reason: Annotated[
         str, typer.Option(help="Why; everybody who looks sees it.")
     ] = "paused by the organiser",
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    *,
+    there: Asked,
 ) -> None:
     """Give out no new work until `resume`. Work that is out still counts."""
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         answer = api.pause(run, reason)
-    _answer(answer, f"run {answer['run']} is paused: {answer['paused']}", as_json)
+    _answer(answer, f"run {answer['run']} is paused: {answer['paused']}", there.as_json)
 
 
 @app.command()
+@grouped
 def resume(
     run: RunName,
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    there: Asked,
 ) -> None:
     """Go on after a pause."""
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         answer = api.resume(run)
-    _answer(answer, f"run {answer['run']} goes on", as_json)
+    _answer(answer, f"run {answer['run']} goes on", there.as_json)
 
 
 @app.command()
+@grouped
 def change(
     run: RunName,
     settings: Annotated[list[str], typer.Argument(metavar="A.B=C...", help="As budget.rounds=80.")],
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    there: Asked,
 ) -> None:
     """Change what may be changed while a run is on; its nodes connect again."""
     import yaml
 
     pairs = [setting.partition("=") for setting in settings]
     changes = {path: yaml.safe_load(value) for path, _, value in pairs}
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         answer = api.change(run, changes)
-    _answer(answer, ", ".join(f"{k} = {v}" for k, v in answer["parameters"].items()), as_json)
+    _answer(answer, ", ".join(f"{k} = {v}" for k, v in answer["parameters"].items()), there.as_json)
 
 
 @app.command()
+@grouped
 def rewind(
     run: RunName,
     to: Annotated[int, typer.Option(help="Position of an earlier seal, or 0 for the beginning.", min=0)],
     reason: Annotated[str, typer.Option(help="Why; it goes into the log.")],
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    there: Asked,
 ) -> None:
     """Undo a bad stretch: the run goes on from an earlier state."""
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         answer = api.rewind(run, to, reason)
-    _answer(answer, f"run {answer['run']} goes on from position {to}", as_json)
+    _answer(answer, f"run {answer['run']} goes on from position {to}", there.as_json)
 
 
 @app.command()
+@grouped
 def fund(
     run: RunName,
     amount: Annotated[str, typer.Argument(help="Credits to add to its budget, e.g. 12.5.")],
     reason: Annotated[str, typer.Option(help="Why; it goes into the log.")] = "raised by the organiser",
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    *,
+    there: Asked,
 ) -> None:
     """Raise a run's budget; one that paused for want of it goes on."""
     from shoal.credit.spec import read_credits, show_credits
 
     add_micro = quantity("AMOUNT", amount, read_credits) or 0
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         answer = api.fund(run, add_micro, reason)
-    _answer(answer, f"run {answer['run']} may earn {show_credits(add_micro)} credits more", as_json)
+    _answer(answer, f"run {answer['run']} may earn {show_credits(add_micro)} credits more", there.as_json)
 
 
 @app.command()
+@grouped
 def ban(
     run: RunName,
     node: Annotated[str, typer.Argument(help="Its name, its id, or the beginning of that.")],
@@ -216,37 +211,33 @@ def ban(
     reason: Annotated[str, typer.Option(help="Why; the node is told, and it goes into the log.")] = (
         "banned by the organiser"
     ),
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    *,
+    there: Asked,
 ) -> None:
     """Keep a node out of a run for a while. What it did so far stands."""
     seconds = quantity("--for", how_long, duration_s) or 0.0
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         answer = api.ban(run, node, seconds, reason)
-    _answer(answer, f"node {answer['node']} is banned for {how_long}: {answer['reason']}", as_json)
+    _answer(answer, f"node {answer['node']} is banned for {how_long}: {answer['reason']}", there.as_json)
 
 
 @app.command()
+@grouped
 def unban(
     run: RunName,
     node: Annotated[str, typer.Argument(help="Its name, its id, or the beginning of that.")],
     reason: Annotated[str, typer.Option(help="Why; it goes into the log.")] = "lifted by the organiser",
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    *,
+    there: Asked,
 ) -> None:
     """Let a banned node in again."""
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         answer = api.ban(run, node, 0.0, reason)
-    _answer(answer, f"node {answer['node']} may join again", as_json)
+    _answer(answer, f"node {answer['node']} may join again", there.as_json)
 
 
 @app.command()
+@grouped
 def ticket(
     run: RunName,
     expires: Annotated[str | None, typer.Option(help="Admits nodes for so long: 12h, 7d.")] = None,
@@ -254,27 +245,21 @@ def ticket(
     only: Annotated[
         list[str] | None, typer.Option("--node", help="Admits this node, by its id (repeatable).")
     ] = None,
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    *,
+    there: Asked,
 ) -> None:
     """Another ticket for a run."""
-    with _client(server, token, token_file, home) as api:
+    with there.client() as api:
         answer = api.ticket(run, _duration(expires), uses, tuple(only or ()))
-    _answer(answer, f"shoal join {answer['ticket']}", as_json)
+    _answer(answer, f"shoal join {answer['ticket']}", there.as_json)
 
 
 @app.command()
+@grouped
 def export(
     run: RunName,
     folder: Annotated[Path, typer.Argument(help="Where the model goes; made if needed.")],
-    server: Server = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    home: HomeOption = None,
-    as_json: Json = False,
+    there: Asked,
 ) -> None:
     """Write the run's last saved state as a folder.
 
@@ -283,18 +268,12 @@ def export(
     """
     from shoal.apps.exporting import export_run
 
-    with _client(server, token, token_file, home) as api, _busy("fetching and checking the run"):
+    with there.client() as api, _busy("fetching and checking the run"):
         exported = export_run(api, run, folder)
     stage = "final" if exported.final else f"after {exported.rounds} of {exported.rounds_sealed} rounds"
     text = f"{folder}: {exported.name}, {stage}, state {exported.state[:16]} as in the log"
     text += f"; loads with {exported.loads_with}"
-    _answer(exported.as_json(), text, as_json)
-
-
-def _client(server: str | None, token: str | None, token_file: Path | None, home: Path | None) -> ApiClient:
-    from shoal.apps.api.client import open_client
-
-    return open_client(server, token, token_file, find_home(home))
+    _answer(exported.as_json(), text, there.as_json)
 
 
 def _duration(text: str | None) -> float | None:
