@@ -34,6 +34,7 @@ class Entry:
 COMMANDS: dict[str, Entry] = {
     "serve": Entry("shoal.apps.serve:serve", "Run a coordinator: logs, rounds and the HTTP API."),
     "join": Entry("shoal.apps.join:join", "Take part in a run with this machine."),
+    "group": Entry("shoal.apps.group:group", "Begin a masked group of a run, and be its hub."),
     "hub": Entry("shoal.apps.hub:hub", "Begin a region of a run, and be its hub."),
     "run": Entry("shoal.apps.runs:app", "Submit, watch, stop and export runs."),
     "ckpt": Entry("shoal.apps.ckpt:app", "Checkpoints: a graph of saved states to fork, merge and move."),

@@ -77,6 +77,7 @@ def join(
     patience_s = quantity("--patience", patience, duration_s) or 0.0
     min_price_micro = quantity("--min-price", min_price, read_credits) or 0
     # Torch takes a second to import: not for those who only ask for help or mistype.
+    from shoal.apps.group import leads_to_group, take_part_masked
     from shoal.apps.join_screen import Screen
     from shoal.apps.joining import Volunteer, prepare_device, take_part, torch_trainer
     from shoal.worlds.real import loop
@@ -98,11 +99,18 @@ def join(
     )
     torch_device = prepare_device(volunteer)
     volunteer = replace(volunteer, device=str(torch_device))
-    screen = Screen(volunteer, torch_device, invitation.run, ask=not yes and sys.stdin.isatty())
+    masked = leads_to_group(invitation)
+    screen = Screen(
+        volunteer, torch_device, invitation.run, ask=not yes and sys.stdin.isatty(), masked=masked
+    )
     make, open_data = _part(adversary, unsafe_adversary)
     trainer = torch_trainer(torch_device, allow_code=allow_code, open_data=open_data)
     print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
-    reason = loop.run(take_part(volunteer, invitation, trainer, screen.agree, screen.watch, make=make))
+    if masked:
+        part = take_part_masked(volunteer, invitation, trainer, screen.agree)
+    else:
+        part = take_part(volunteer, invitation, trainer, screen.agree, screen.watch, make=make)
+    reason = loop.run(part)
     print(f"ended: {printable(reason)}", flush=True)
 
 

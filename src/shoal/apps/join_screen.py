@@ -34,16 +34,21 @@ NO_CODE = "none of the organiser's: only this package runs, on the recipe's numb
 
 
 class Screen:
-    def __init__(self, volunteer: Volunteer, device: torch.device, run: str, *, ask: bool) -> None:
+    def __init__(
+        self, volunteer: Volunteer, device: torch.device, run: str, *, ask: bool, masked: bool = False
+    ) -> None:
         self._volunteer = volunteer
         self._device = device
         self._run = run
         self._ask = ask
+        self._masked = masked
+        """Whether this machine joins a masked group of the run, not the run itself."""
         self._told = asyncio.Event()
 
     async def agree(self, recipe: Recipe, genesis: Genesis) -> bool:
         """Say what will run; True to go on. Raises SH-JOIN-09 or -12."""
-        check_place(recipe)
+        if not self._masked:
+            check_place(recipe)
         check_code(recipe, allow_code=self._volunteer.allow_code)
         here, limits = _here(self._volunteer, self._device), _limits(self._volunteer)
         code = f"allowed: {why}" if (why := needs_code(recipe)) else NO_CODE

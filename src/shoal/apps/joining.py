@@ -90,8 +90,8 @@ async def take_part(
     Signals can be heeded in the main thread only.
     """
     identity = load_or_create_identity(volunteer.folder / "key")
-    with _alone(volunteer.folder / "runs" / ticket.run):
-        async with _host(volunteer, identity) as host:
+    with alone(volunteer.folder / "runs" / ticket.run):
+        async with host_for(volunteer, identity) as host:
             options = NodeOptions(
                 give_up_s=volunteer.patience_s,
                 agree=agree,
@@ -107,7 +107,8 @@ async def take_part(
             return await _accompany(service, host, watch, heed_signals)
 
 
-def _host(volunteer: Volunteer, identity: Identity) -> PacedHost:
+def host_for(volunteer: Volunteer, identity: Identity) -> PacedHost:
+    """This machine as the volunteer lends it."""
     host = PacedHost(
         identity,
         FileDisk(volunteer.folder),
@@ -178,7 +179,7 @@ def _leaving_on_signals(
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Be the only process that is this node in this run. Raises SH-RUN-01 if another one is."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "lock", "wb") as file:
@@ -290,12 +291,18 @@ def check_code(recipe: Recipe, *, allow_code: bool) -> None:
 
 
 def check_place(recipe: Recipe) -> None:
-    """Raise SH-JOIN-12 where the members are hubs of regions."""
+    """Raise SH-JOIN-12 where the members are hubs of regions, or of masked groups."""
     if recipe.strategy.region is not None:
         raise ShoalError(
             "SH-JOIN-12",
             f"run {recipe.name!r} is trained by regions ({recipe.strategy.preset})",
             "join one of them with its own ticket, or begin one here: shoal hub TICKET",
+        )
+    if recipe.masking.on:
+        raise ShoalError(
+            "SH-JOIN-12",
+            f"run {recipe.name!r} is trained by masked groups of {recipe.masking.members} members or more",
+            "join one of them with its own ticket, or begin one here: shoal group TICKET",
         )
 
 

@@ -50,7 +50,7 @@ CODES: dict[str, str] = {
     "SH-JOIN-09": "the recipe needs code from the organiser, and this volunteer has not allowed it",
     "SH-JOIN-10": "the volunteer's limits leave no room to take part",
     "SH-JOIN-11": "the run takes no more nodes",
-    "SH-JOIN-12": "the run is trained by regions, and a single node joins one of them",
+    "SH-JOIN-12": "the run is trained by regions or masked groups, and a single node joins one of them",
     "SH-JOIN-13": "this node is banned from the run",
     "SH-JOIN-14": "the run takes only nodes on its list",
     "SH-JOIN-15": "joining the run takes a proof of work",

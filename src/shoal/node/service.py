@@ -21,8 +21,8 @@ import msgspec
 
 from shoal.base.disk import SubDisk
 from shoal.base.errors import ShoalError
-from shoal.base.host import Host
-from shoal.base.ids import BlobId
+from shoal.base.host import Host, Resources
+from shoal.base.ids import BlobId, NodeId
 from shoal.data.manifest import blobs as data_blobs
 from shoal.measure.reporting import NodeMeter
 from shoal.measure.watching import TimedHost
@@ -166,11 +166,19 @@ class NodeService:
             identity=self.identity,
             blobs=self.blobs,
             read_entry=self._read_entry,
-            is_member=lambda node: node in view.members,
+            is_member=lambda node: node in view.members or self._lodges(node),
             evidence=self._evidence,
             quota_bytes=FIRST_QUOTA_BYTES,
         )
-        self._blob_address = await self.host.offer(ResourcesByRun({self.invitation.run: self._resources}))
+        self._blob_address = await self.host.offer(self._offered())
+
+    def _offered(self) -> Resources:
+        """What peers find here."""
+        return ResourcesByRun({self.invitation.run: self._resources})
+
+    def _lodges(self, node: NodeId) -> bool:
+        """Whether one who is no member of the run may leave blobs here."""
+        return False
 
     def _machine(self, view: RunView, outgoing: ev.Outgoing | None) -> NodeMachine:
         return NodeMachine(

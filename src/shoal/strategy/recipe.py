@@ -23,7 +23,9 @@ from shoal.audit.spec import AuditSpec
 from shoal.base.errors import ShoalError
 from shoal.credit.spec import CreditSpec
 from shoal.data.spec import DataSpec
+from shoal.secagg.spec import MaskingSpec
 from shoal.strategy.auditing import unsound_audit
+from shoal.strategy.masking import unsound_masking
 from shoal.strategy.mistakes import Mistake, Unsound, check_plain, explain
 from shoal.strategy.pieces import Section, Strategy, unsound_inside
 from shoal.strategy.presets import PRESETS, expand, inner_defaults
@@ -167,6 +169,7 @@ class Recipe(Section):
     evaluation: Evaluation = Evaluation()
     credit: CreditSpec = CreditSpec()
     audit: AuditSpec = AuditSpec()
+    masking: MaskingSpec = MaskingSpec()
     start: Start | None = None
     """Begin at checkpoints of earlier runs; null to begin afresh. `shoal ckpt fork` and `merge` write it."""
 
@@ -212,6 +215,12 @@ class Recipe(Section):
     def _audited(self) -> Self:
         if self.audit.on and (why := unsound_audit(self.strategy)):
             raise Unsound(f"audit.rate above 0 {why}; set audit.rate to 0")
+        return self
+
+    @model_validator(mode="after")
+    def _masked(self) -> Self:
+        if self.masking.on and (why := unsound_masking(self.masking, self.strategy, self.audit)):
+            raise Unsound(f"masking {why}")
         return self
 
     @model_validator(mode="after")

@@ -412,6 +412,21 @@ def coordinator(
     _show(measure(nodes, sockets, seconds, runs, say), as_json)
 
 
+@app.command()
+def masks(
+    nodes: int = typer.Option(16, "--nodes", min=3, max=128, help="Members of the group."),
+    dropouts: int = typer.Option(3, "--dropouts", min=0, max=127, help="Those that vanish half-way."),
+    parameters: int = typer.Option(10_000_000, "--parameters", min=1, help="Numbers in an update."),
+    threshold: int = typer.Option(0, "--threshold", min=0, help="Must answer; 0: over 2/3, or who is left."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Of the updates."),
+    as_json: bool = Json,
+) -> None:
+    """Secure aggregation: one round of a group on one core, with dropouts; is the sum exact, how long."""
+    from shoal.apps.bench.masks import measure
+
+    _show(measure(nodes, dropouts, parameters, threshold, seed, say), as_json)
+
+
 def say(text: str) -> None:
     """Progress, for people."""
     print(text, file=sys.stderr, flush=True)

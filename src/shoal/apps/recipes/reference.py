@@ -20,6 +20,7 @@ from shoal.audit.spec import AuditSpec
 from shoal.codec import CODECS, UNEQUAL_CODECS
 from shoal.codec.dense import DENSE
 from shoal.credit.spec import CreditSpec
+from shoal.secagg.spec import MaskingSpec
 from shoal.strategy.merge import MERGE_RULES
 from shoal.strategy.pieces import (
     CodecPiece,
@@ -96,6 +97,7 @@ def _lines() -> Iterator[str]:
         "evaluation": Evaluation,
         "credit": CreditSpec,
         "audit": AuditSpec,
+        "masking": MaskingSpec,
         "start": Start,
     }
     for name, model in sections.items():
