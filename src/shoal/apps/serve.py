@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -57,6 +57,7 @@ class ServeOptions:
     recipe: str | None = None
     settings: tuple[str, ...] = ()
     token_expires_s: float | None = None
+    matching: str = "stable"
     channels: int = 4096
     channels_per_address: int = 128
 
@@ -105,6 +106,10 @@ def serve(
     token_expires: Annotated[
         str | None, typer.Option(help="How long new runs' tickets admit nodes, e.g. 7d; default: for ever.")
     ] = None,
+    matching: Annotated[
+        Literal["stable", "priority", "capability"],
+        typer.Option(help="How machines of the pool are given to runs; see docs/network.md."),
+    ] = "stable",
     channels: Annotated[int, typer.Option(min=1, help="How many nodes may be connected at once.")] = 4096,
     channels_per_address: Annotated[
         int, typer.Option(min=1, help="The same from one address; raise it for many behind one router.")
@@ -130,6 +135,7 @@ def serve(
         recipe=recipe,
         settings=tuple(settings or ()),
         token_expires_s=_duration(token_expires),
+        matching=matching,
         channels=channels,
         channels_per_address=channels_per_address,
     )
@@ -209,7 +215,7 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
         ) as host:
             lead = Lead(store, _name(home)) if options.shared else None
             service = CoordinatorService(host, identity, store, lead, find_stake(options.stake))
-            desk = Desk(service, home, expires_s=options.token_expires_s)
+            desk = Desk(service, home, expires_s=options.token_expires_s, matching=options.matching)
             await _serve_parts(desk, options, api_socket, asked, say)
 
 

@@ -82,6 +82,8 @@ CODES: dict[str, str] = {
     "SH-API-04": "the coordinator's HTTP address does not answer",
     "SH-API-05": "the token's scope does not allow this",
     "SH-WIRE-01": "a frame is too large, garbled or of an unknown type",
+    "SH-POOL-01": "the pool takes no more machines",
+    "SH-POOL-02": "the offer to the pool is not to be believed",
     "SH-RUN-01": "the run is not in a state that allows this",
     "SH-CREDIT-01": "the stored ledger or a receipt is not what the log gives",
     "SH-CREDIT-02": "no such node has a part in the run",

@@ -25,6 +25,8 @@ class Worker:
     memory_bytes: int = 0
     up_bytes_s: float = 0.0
     health: float = 1.0
+    least_pay: float = 0.0
+    """For a unit of work; it works for no less."""
     prefers: tuple[RunId, ...] = ()
     """Runs in the order in which it would rather work for them; those it does not name come after, by their pay."""
 
@@ -48,6 +50,8 @@ class Job:
         if worker.up_bytes_s < self.up_bytes_s:
             need, has = 8e-6 * self.up_bytes_s, 8e-6 * worker.up_bytes_s
             return f"needs {need:.1f} Mbit/s up, has {has:.1f}"
+        if worker.least_pay > self.pay:
+            return f"pays {self.pay:g}, and it works for no less than {worker.least_pay:g}"
         return ""
 
     @property

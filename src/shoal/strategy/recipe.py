@@ -76,6 +76,19 @@ class Membership(Section):
     second or two, 25 a minute."""
 
 
+class Pool(Section):
+    """What a run asks for of nodes that were lent to a pool of several runs (`shoal pool join`)."""
+
+    room: int = Field(default=10_000, ge=0, le=10_000)
+    """How many of them it wants at once; 0 for none."""
+    priority: int = Field(default=0, ge=-1000, le=1000)
+    """The higher, the earlier it is served."""
+    memory_bytes: int = Field(default=0, ge=0)
+    """What a node needs at least."""
+    up_bytes_s: float = Field(default=0.0, ge=0)
+    """The uplink that it needs at least."""
+
+
 class Retention(Section):
     """Which saved states the coordinator keeps, beside those that are pinned (`shoal ckpt pin`)."""
 
@@ -165,6 +178,7 @@ class Recipe(Section):
     strategy: Strategy
     budget: Budget
     membership: Membership = Membership()
+    pool: Pool = Pool()
     storage: Storage = Storage()
     evaluation: Evaluation = Evaluation()
     credit: CreditSpec = CreditSpec()

@@ -20,6 +20,7 @@ from shoal.apps.api.headers import SecureHeaders, Tags
 from shoal.apps.api.live import Live
 from shoal.apps.api.metrics import exposition
 from shoal.apps.api.models import Health, Problem
+from shoal.apps.api.pooling import lending, pooled
 from shoal.apps.api.problems import MEDIA_TYPE, install
 from shoal.apps.api.reading import reading
 from shoal.apps.api.site import site_routes
@@ -51,6 +52,8 @@ def make_app(desk: Desk, tokens: Tokens, uploads: Uploads) -> FastAPI:
     desk.diaries.after.append(live.look)
     app.include_router(_open_routes(desk, tokens))
     parts: tuple[tuple[Scope, APIRouter], ...] = (
+        ("lend", lending(desk)),
+        ("view", pooled(desk)),
         ("view", reading(desk, live)),
         ("view", who_am_i(desk, tokens, __version__)),
         ("operate", asking(desk, tokens, uploads)),

@@ -79,6 +79,17 @@ class ApiClient:
         wish = {name: value for name, value in given.items() if value is not None}
         return self._object("POST", f"/api/v1/runs/{_part(run)}/tickets", json=wish)
 
+    def health(self) -> dict[str, Any]:
+        return self._object("GET", "/healthz")
+
+    def lend(self, offer: dict[str, Any]) -> dict[str, Any]:
+        """Offer a machine to the pool; which run it works for."""
+        return self._object("POST", "/api/v1/pool", json=offer)
+
+    def pool(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._call("GET", "/api/v1/pool").json()
+        return found
+
     def pause(self, run: str, reason: str) -> dict[str, Any]:
         return self._object("POST", f"/api/v1/runs/{_part(run)}/pause", json={"reason": reason})
 

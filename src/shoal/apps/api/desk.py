@@ -24,6 +24,8 @@ from shoal.coordinator.changing import Change, changeable
 from shoal.coordinator.events import BanAsked, Event, FundAsked, RewindAsked, StopAsked
 from shoal.coordinator.founding import Founded, add_token, as_logged, found_run
 from shoal.coordinator.service import CoordinatorService, Run
+from shoal.planner.matching import MATCHERS
+from shoal.planner.pool import Pool
 from shoal.runlog.entries import Ban
 from shoal.runlog.rules import MOST_FUNDS_MICRO
 from shoal.runlog.view import RunView
@@ -35,10 +37,19 @@ MIN_PREFIX = 4
 
 
 class Desk:
-    """`expires_s` is how long the tickets of new runs admit nodes; None for ever."""
+    """`expires_s` is how long the tickets of new runs admit nodes, None for ever; `matching` is the rule by which
+    machines of the pool are given to runs."""
 
-    def __init__(self, service: CoordinatorService, home: Home, *, expires_s: float | None = None) -> None:
+    def __init__(
+        self,
+        service: CoordinatorService,
+        home: Home,
+        *,
+        expires_s: float | None = None,
+        matching: str = "stable",
+    ) -> None:
         self.service = service
+        self.pool = Pool(MATCHERS[matching])
         self.diaries = Diaries(service)
         self._home = home
         self._expires_s = expires_s

@@ -1,4 +1,4 @@
-"""Who may do what: three scopes, each with a token of its own.
+"""Who may do what: four scopes, each with a token of its own.
 
 In flow the token files of a home; out flows the scope of a secret. Invariant: a scope includes those before it, and
 secrets are compared in constant time, all of them, whichever is right.
@@ -13,9 +13,10 @@ from typing import Literal
 
 from shoal.apps.home import Home, admin_token, read_secret, write_secret
 
-Scope = Literal["view", "operate", "admin"]
-SCOPES: tuple[Scope, ...] = ("view", "operate", "admin")
-"""view reads; operate starts, pauses and stops runs and lets nodes in; admin takes back what was trained."""
+Scope = Literal["lend", "view", "operate", "admin"]
+SCOPES: tuple[Scope, ...] = ("lend", "view", "operate", "admin")
+"""lend offers a machine to the pool, and nothing else; view reads; operate starts, pauses and stops runs and lets nodes
+in; admin takes back what was trained."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from shoal.strategy.pieces import (
     Weighing,
 )
 from shoal.strategy.presets import PRESETS
-from shoal.strategy.recipe import Budget, Evaluation, Membership, Recipe, Retention, Start, Storage
+from shoal.strategy.recipe import Budget, Evaluation, Membership, Pool, Recipe, Retention, Start, Storage
 from shoal.strategy.seal_rules import SEAL_RULES
 
 INTRODUCTION = """# Recipes
@@ -92,6 +92,7 @@ def _lines() -> Iterator[str]:
     sections: dict[str, type[BaseModel]] = {
         "budget": Budget,
         "membership": Membership,
+        "pool": Pool,
         "storage": Storage,
         "storage.retention": Retention,
         "evaluation": Evaluation,

@@ -1,0 +1,146 @@
+"""The pool over HTTP: a machine offers itself and is told which run it works for.
+
+In flow signed offers; out flow tickets. Invariant: only the holder of a node's key offers that node, and an older offer
+never replaces a newer one; nobody is given a ticket of a run that is paused, over, or pays less than it asks for.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
+
+from shoal.apps.api.desk import Desk
+from shoal.base.errors import ShoalError
+from shoal.base.ids import NodeId, RunId
+from shoal.coordinator.service import Run
+from shoal.credit.spec import MICRO
+from shoal.planner.matching import Job, Worker
+from shoal.planner.pool import ASK_AGAIN_S
+from shoal.wire.identity import Identity, node_id, verify
+
+DOMAIN = "PoolOffer"
+HEX64, HEX128 = "^[0-9a-f]{64}$", "^[0-9a-f]{128}$"
+
+
+class PoolOffer(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    public: str = Field(pattern=HEX64, description="The node's Ed25519 public key, in hex.")
+    coordinator: str = Field(max_length=40, description="The id of the coordinator that is asked.")
+    at_ms: int = Field(ge=0, le=1 << 53, description="By its own clock; later offers have more.")
+    speed: float = Field(ge=0, le=1e9, description="How much it computes: GFLOP/s of a matrix product.")
+    memory_bytes: int = Field(ge=0, le=1 << 60)
+    up_bytes_s: float = Field(default=0.0, ge=0, le=1e12, description="What it may send; 0 if unknown.")
+    least_pay_micro: int = Field(default=0, ge=0, le=10**12, description="For a unit of work.")
+    prefers: list[str] = Field(default=[], max_length=64, description="Runs, the dearest first.")
+    leaves: bool = Field(default=False, description="It is not to be had any more.")
+    signature: str = Field(pattern=HEX128, description="Over all the rest as JSON with sorted keys.")
+
+
+class PoolPlace(BaseModel):
+    run: str | None = Field(description="Which run it works for now; null for none.")
+    ticket: str | None
+    reason: str
+    ask_again_s: float
+
+
+class PoolMember(BaseModel):
+    node: str
+    speed: float
+    run: str | None
+    reason: str
+
+
+def signed_offer(identity: Identity, values: dict[str, Any]) -> dict[str, Any]:
+    """The body of an offer."""
+    said = {**values, "public": identity.public.hex()}
+    return {**said, "signature": identity.sign(DOMAIN, _words(said)).hex()}
+
+
+def lending(desk: Desk) -> APIRouter:
+    routes = APIRouter()
+    latest: dict[NodeId, int] = {}
+
+    @routes.post("/pool", summary="Offer a machine; the answer says which run it works for")
+    async def offer(said: PoolOffer) -> PoolPlace:
+        worker = _worker(said, desk.service.identity.node)
+        if latest.get(worker.node, -1) >= said.at_ms:
+            raise ShoalError("SH-POOL-02", "this offer is older than the last one", "offer it anew")
+        jobs = jobs_of(desk)
+        if said.leaves:
+            desk.pool.withdraw(worker.node)
+            return PoolPlace(run=None, ticket=None, reason="it left", ask_again_s=ASK_AGAIN_S)
+        run, reason = desk.pool.offer(worker, jobs, desk.service.host.clock.now())
+        known = {one.node for one in desk.pool.workers}
+        for node in [node for node in latest if node not in known]:
+            del latest[node]
+        latest[worker.node] = said.at_ms
+        ticket = await desk.standing_ticket(run) if run else None
+        return PoolPlace(run=run, ticket=ticket, reason=reason, ask_again_s=ASK_AGAIN_S)
+
+    return routes
+
+
+def pooled(desk: Desk) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/pool", summary="Machines that were lent to the pool, and which run each works for")
+    async def members() -> list[PoolMember]:
+        desk.pool.forget(desk.service.host.clock.now())
+        found = desk.pool.match(jobs_of(desk))
+        return [
+            PoolMember(
+                node=worker.node,
+                speed=worker.speed,
+                run=found.run_of.get(worker.node),
+                reason=found.reasons.get(worker.node, "no run wants anybody now"),
+            )
+            for worker in desk.pool.workers
+        ]
+
+    return routes
+
+
+def jobs_of(desk: Desk) -> list[Job]:
+    """The runs that want somebody now."""
+    wanting = [(run, served) for run, served in sorted(desk.service.runs.items()) if _wants(served)]
+    return [_job(run, served) for run, served in wanting]
+
+
+def _wants(served: Run) -> bool:
+    return served.machine.view.stopped is None and served.paused is None
+
+
+def _job(run: RunId, served: Run) -> Job:
+    recipe = served.machine.recipe
+    return Job(
+        run=run,
+        room=recipe.pool.room,
+        priority=recipe.pool.priority,
+        memory_bytes=recipe.pool.memory_bytes,
+        up_bytes_s=recipe.pool.up_bytes_s,
+        pay=recipe.credit.price_micro / MICRO,
+    )
+
+
+def _worker(said: PoolOffer, coordinator: NodeId) -> Worker:
+    public = bytes.fromhex(said.public)
+    words = _words(said.model_dump(exclude={"signature"}, exclude_unset=True))
+    if said.coordinator != coordinator or not verify(public, DOMAIN, words, bytes.fromhex(said.signature)):
+        raise ShoalError(
+            "SH-POOL-02", "this offer is not signed by the node, for this coordinator", "offer it anew"
+        )
+    return Worker(
+        node=node_id(public),
+        speed=said.speed,
+        memory_bytes=said.memory_bytes,
+        up_bytes_s=said.up_bytes_s,
+        least_pay=said.least_pay_micro / MICRO,
+        prefers=tuple(RunId(run) for run in said.prefers),
+    )
+
+
+def _words(values: dict[str, Any]) -> bytes:
+    return json.dumps(values, sort_keys=True).encode()

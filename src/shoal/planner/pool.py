@@ -1,0 +1,73 @@
+"""Machines that were lent to no run in particular, and which run each works for now.
+
+In flow offers of nodes, again and again, and the runs that want some; out flows a matching. Invariant: an offer counts
+until it has not been repeated for `FORGOTTEN_S`; no more than `MOST` are remembered, whoever makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from shoal.base.errors import ShoalError
+from shoal.base.ids import NodeId, RunId
+from shoal.planner.matching import Job, Matcher, Matching, Worker
+
+ASK_AGAIN_S = 15.0
+"""How often a machine asks which run it works for."""
+FORGOTTEN_S = 4 * ASK_AGAIN_S
+MOST = 10_000
+
+
+class Pool:
+    def __init__(self, matcher: Matcher) -> None:
+        self._matcher = matcher
+        self._offers: dict[NodeId, tuple[Worker, float]] = {}
+        self._now: Matching = Matching(run_of={})
+
+    @property
+    def workers(self) -> tuple[Worker, ...]:
+        return tuple(worker for worker, _ in self._offers.values())
+
+    def offer(self, worker: Worker, jobs: Sequence[Job], now: float) -> tuple[RunId | None, str]:
+        """A machine says again that it is there; the run that it works for, and why. Raises SH-POOL-01 when there are
+        too many."""
+        self.forget(now)
+        if worker.node not in self._offers and len(self._offers) >= MOST:
+            raise ShoalError(
+                "SH-POOL-01",
+                f"the pool has {MOST} machines already",
+                "come again later, or join a run with its own ticket",
+            )
+        self._offers[worker.node] = (worker, now)
+        found = self.match(jobs)
+        return found.run_of.get(worker.node), found.reasons.get(worker.node, "no run wants anybody now")
+
+    def withdraw(self, node: NodeId) -> None:
+        self._offers.pop(node, None)
+
+    def forget(self, now: float) -> None:
+        self._offers = {
+            node: (worker, at) for node, (worker, at) in self._offers.items() if now - at <= FORGOTTEN_S
+        }
+
+    def match(self, jobs: Sequence[Job]) -> Matching:
+        """Anew, with what is known now. Who works for a run goes on with it where all else is equal: it prefers that
+        run to those that it does not name."""
+        here = {job.run for job in jobs}
+        settled = []
+        for worker, _ in self._offers.values():
+            run = self._now.run_of.get(worker.node)
+            stays = run is not None and run in here and not worker.prefers
+            settled.append(replace(worker, prefers=_by_pay(jobs, run)) if stays else worker)
+        self._now = self._matcher(settled, jobs)
+        return self._now
+
+
+def _by_pay(jobs: Sequence[Job], run: RunId | None) -> tuple[RunId, ...]:
+    """Runs that pay more than this one, and then this one."""
+    pay = next(job.pay for job in jobs if job.run == run)
+    better = sorted(
+        (job for job in jobs if job.pay > pay), key=lambda job: (-job.pay, -job.priority, job.run)
+    )
+    return (*(job.run for job in better), *([run] if run else []))
