@@ -230,7 +230,7 @@ class Changed(_Answer):
 
 
 class WhoAmI(_Answer):
-    scope: Literal["view", "operate", "admin"] = Field(description="What the token allows.")
+    scope: Literal["lend", "view", "operate", "admin"] = Field(description="What the token allows.")
     version: str
     coordinator: str
 
