@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Lend this machine to a pool of runs.", no_args_is_help=True)
 LEAVES_S = 60.0
 """How long a `shoal join` may take to leave before it is killed."""
-RETRY_S = 5.0
+RETRY_S, LONGEST_RETRY_S = 5.0, 300.0
+"""After a `shoal join` that failed, this long, and twice as long each time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +111,7 @@ class Lent:
         self._run: str | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._said = ""
+        self._failed = 0
 
     def run(self) -> None:
         """Until asked to stop. Raises what the first offer raises: later ones are made again and again."""
@@ -163,7 +165,9 @@ class Lent:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not self._asked.wait(0.2):
             if self._child is not None and self._child.poll() is not None:
-                self._asked.wait(RETRY_S / 5)
+                self._failed = self._failed + 1 if self._child.returncode else 0
+                if self._failed:
+                    self._asked.wait(min(RETRY_S * 2**self._failed, LONGEST_RETRY_S))
                 return
 
     def _leave(self) -> None:

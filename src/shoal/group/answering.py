@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from shoal.base.errors import ShoalError
 from shoal.group.messages import (
     Ask,
     Call,
@@ -65,7 +66,10 @@ class Answering:
         return self._member.receive(told.deals, told.envelopes)
 
     def mask(self, numbers: Callable[[], Any]) -> MaskedNumbers | Refusal:
-        return self._member.mask(numbers())
+        try:
+            return self._member.mask(numbers())
+        except ShoalError as error:
+            return Refusal(error.cause)  # Training diverged here: the round goes on without this member.
 
     def answer(self, told: Reply) -> Said | Refusal | None:
         """What to say now; None once the round is over."""

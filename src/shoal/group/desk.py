@@ -63,9 +63,11 @@ class Desk:
         token: str,
         now: Callable[[], float],
         read: Callable[[BlobId], bytes],
+        size: Callable[[BlobId], int | None],
         admits: Callable[[NodeId], bool],
     ) -> None:
-        self._token, self._now, self._read, self._admits = token, now, read, admits
+        self._token, self._now, self._admits = token, now, admits
+        self._read, self._size = read, size
         self.lease_s = 15.0
         self._lock = threading.Lock()
         self._guests: dict[NodeId, _Guest] = {}
@@ -185,6 +187,10 @@ class Desk:
         return None
 
     def _numbers(self, here: Collector, said: SayNumbers, sender: NodeId) -> Refusal | None:
+        if here.signed_numbers(sender, said.word) is None:
+            return Refusal("these are no masked numbers of this round", sender)
+        if self._size(BlobId(said.blob)) != 4 * here.terms.numel:
+            return Refusal("the masked numbers are not here", sender)
         try:
             numbers = self._read(BlobId(said.blob))
         except (FileNotFoundError, ShoalError):

@@ -42,6 +42,8 @@ REQUEST_TIMEOUT_S = 20.0
 ASK_EVERY_S = 0.25
 RETRY_S = 1.0
 _SPENT = "masked-samples"
+LARGEST_BATCHES = 4
+"""A plan's batch is at most so many times the recipe's."""
 
 
 class GroupMember:
@@ -65,6 +67,8 @@ class GroupMember:
         self._folder = SubDisk(host.disk, f"runs/{invitation.run}")
         self.blobs = BlobStore(self._folder, host.reached)
         self._swarm = Swarm(host, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
+        self._items = 0
+        """How many samples the run has to train on."""
         self._spent = 0
         """Samples below this have gone into masked numbers."""
         self._sent: BlobId | None = None
@@ -146,17 +150,22 @@ class GroupMember:
         self.doing = "fetching the data"
         for blob in data_blobs(genesis.manifest):
             await self._fetch(blob, None)
+        self._items = genesis.manifest.train_items
         build = partial(self._make_trainer, recipe, genesis, self.blobs.get)
         trainer = await self.host.work(build)
         own = recipe.model_copy(update={"strategy": for_member(recipe.strategy)})
         return await self.host.work(partial(Learner, trainer, own, genesis.manifest.train_items))
 
-    async def _fetch(self, blob: BlobId, size_bytes: int | None) -> bytes:
-        while True:
+    async def _fetch(
+        self, blob: BlobId, size_bytes: int | None, is_vain: Callable[[], bool] = lambda: False
+    ) -> bytes | None:
+        """A blob's bytes, however long it takes; None once it is in vain."""
+        while not is_vain():
             if await self._swarm.fetch(blob, size_bytes, [self._hub]) is not None:
                 with contextlib.suppress(FileNotFoundError, ShoalError):
                     return await self.host.work(partial(self.blobs.get, blob))
             await self.host.clock.sleep(RETRY_S)
+        return None
 
     # --- a round -------------------------------------------------------------------------------------------
 
@@ -164,6 +173,12 @@ class GroupMember:
         if why := self._refuses(call, recipe):
             self.doing = f"refused a round: {why}"
             return
+        try:
+            await self._take_part(call, learner)
+        finally:
+            await self.host.work(partial(self._forget, call))
+
+    async def _take_part(self, call: Call, learner: Learner) -> None:
         loss = await self._train(call, learner)
         if loss is None:
             return
@@ -175,7 +190,6 @@ class GroupMember:
             said = await self._next(answering, told, numbers, call)
         self.rounds += answering.revealed
         self.doing = f"gave a round up: {said.why}" if said else "done with a round"
-        await self.host.work(partial(self._forget, call))
 
     async def _next(
         self, answering: Answering, told: Reply, numbers: Callable[[], object], call: Call
@@ -191,8 +205,8 @@ class GroupMember:
                 return made
             blob = self._sent = await self.host.work(partial(self.blobs.put, made.numbers))
             while await self._swarm.push(blob, self._hub) is None:
-                if isinstance(self._latest, Idle) or self._is_other(call):
-                    return None  # The hub has given the round up.
+                if self._is_given_up(call):
+                    return None
                 await self.host.clock.sleep(RETRY_S)
             return answering.keep(SayNumbers(made.signed, blob))
         return answering.answer(told)
@@ -205,7 +219,10 @@ class GroupMember:
             return why
         if task.data.start < self._spent:
             return "its samples have been in masked numbers already"
-        sound = task.steps >= 1 and 1 <= task.batch <= 1 << 20 and task.data.count == task.steps * task.batch
+        most = LARGEST_BATCHES * recipe.inner.batch_size
+        sound = task.steps >= 1 and 1 <= task.batch <= most and task.data.count == task.steps * task.batch
+        if self._items <= task.batch:
+            return "its batch is all of the data: every such update is of the same samples"
         if not sound or task.base_bytes != 4 * learner.trainer.layout.numel:
             return "its work is none of this run's"
         return ""
@@ -214,7 +231,9 @@ class GroupMember:
         """The assigned steps from the run's state; the mean loss, or None if the round is over before."""
         task = call.task
         self.doing = "training"
-        base = await self._fetch(task.base, task.base_bytes)
+        base = await self._fetch(task.base, task.base_bytes, partial(self._is_given_up, call))
+        if base is None:
+            return None
         params = torch.frombuffer(bytearray(base), dtype=torch.float32)
         await self.host.work(learner.forget)
         await self.host.work(partial(learner.adopt, Global(params=params)))
@@ -226,13 +245,16 @@ class GroupMember:
             job = partial(learner.train, assignment, task.first_step, done, 1)
             await self.host.work(job, seconds=self.options.step_seconds)
             done += 1
-            if isinstance(self._latest, Idle) or self._is_other(call):
+            if self._is_given_up(call):
                 return None
         return learner.progress.loss_sum / max(1, learner.progress.steps)
 
-    def _is_other(self, call: Call) -> bool:
-        """Whether the hub has begun another round meanwhile."""
-        return isinstance(self._latest, Call) and self._latest.terms.session != call.terms.session
+    def _is_given_up(self, call: Call) -> bool:
+        """Whether the hub has given the round up, or begun another one meanwhile."""
+        latest = self._latest
+        return isinstance(latest, Idle) or (
+            isinstance(latest, Call) and latest.terms.session != call.terms.session
+        )
 
     def _spend(self, upto: int) -> None:
         """Remember, before they leave, which samples are in masked numbers."""
@@ -242,7 +264,13 @@ class GroupMember:
     def _remember(self) -> None:
         if self._folder.size(_SPENT) is not None:
             text = self._folder.read(_SPENT)
-            self._spent = int(text) if text.isdigit() else 0
+            if not text.isdigit():
+                raise ShoalError(
+                    "SH-DISK-02",
+                    f"{_SPENT} of run {self.invitation.run[:12]} does not say which samples were masked",
+                    "join the group from another home: what was masked once must not be masked again",
+                )
+            self._spent = int(text)
 
     def _forget(self, call: Call) -> None:
         for blob in (call.task.base, self._sent):

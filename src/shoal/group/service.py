@@ -47,7 +47,13 @@ class GroupService(NodeService):
         token: str,
     ) -> None:
         super().__init__(host, identity, invitation, make_trainer, options)
-        self.desk = Desk(token=token, now=host.clock.now, read=self.blobs.get, admits=self._admits)
+        self.desk = Desk(
+            token=token,
+            now=host.clock.now,
+            read=self.blobs.get,
+            size=self.blobs.size,
+            admits=self._admits,
+        )
         self.failure = ""
         """In words, why the last round came to nothing."""
         self.opened = asyncio.Event()

@@ -11,6 +11,7 @@ rather have each other than what they got. To add one: a function like these and
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -105,7 +106,7 @@ def stable(workers: Sequence[Worker], jobs: Sequence[Job]) -> Matching:
         if not wishes[node]:
             continue
         run = wishes[node].pop(0)
-        kept[run] = sorted([*kept[run], by_node[node]], key=_rank)
+        insort(kept[run], by_node[node], key=_rank)
         if len(kept[run]) > by_run[run].room:
             free.append(kept[run].pop().node)
     run_of = {worker.node: run for run, group in sorted(kept.items()) for worker in group}

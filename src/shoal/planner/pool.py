@@ -16,6 +16,9 @@ from shoal.planner.matching import Job, Matcher, Matching, Worker
 ASK_AGAIN_S = 15.0
 """How often a machine asks which run it works for."""
 FORGOTTEN_S = 4 * ASK_AGAIN_S
+MATCHED_S = 1.0
+"""So long a matching stands: who comes meanwhile is told to ask again then."""
+SOON = "it is about to be given a run"
 MOST = 10_000
 
 
@@ -24,6 +27,7 @@ class Pool:
         self._matcher = matcher
         self._offers: dict[NodeId, tuple[Worker, float]] = {}
         self._now: Matching = Matching(run_of={})
+        self._matched: tuple[float, tuple[Job, ...]] | None = None
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -40,8 +44,9 @@ class Pool:
                 "come again later, or join a run with its own ticket",
             )
         self._offers[worker.node] = (worker, now)
-        found = self.match(jobs)
-        return found.run_of.get(worker.node), found.reasons.get(worker.node, "no run wants anybody now")
+        found = self.match(jobs, now)
+        reason = SOON if jobs else "no run wants anybody now"
+        return found.run_of.get(worker.node), found.reasons.get(worker.node, reason)
 
     def withdraw(self, node: NodeId) -> None:
         self._offers.pop(node, None)
@@ -51,9 +56,12 @@ class Pool:
             node: (worker, at) for node, (worker, at) in self._offers.items() if now - at <= FORGOTTEN_S
         }
 
-    def match(self, jobs: Sequence[Job]) -> Matching:
-        """Anew, with what is known now. Who works for a run goes on with it where all else is equal: it prefers that
-        run to those that it does not name."""
+    def match(self, jobs: Sequence[Job], now: float) -> Matching:
+        """With what is known now, or a moment ago: however many ask, it takes no more than so much time. Who works for
+        a run goes on with it where all else is equal: it prefers that run to those that it does not name."""
+        if self._matched and self._matched[1] == tuple(jobs) and now - self._matched[0] < MATCHED_S:
+            return self._now
+        self._matched = (now, tuple(jobs))
         here = {job.run for job in jobs}
         settled = []
         for worker, _ in self._offers.values():

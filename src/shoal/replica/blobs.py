@@ -153,6 +153,8 @@ class BlobStore:
         blob = chunks.blob
         with self._door(blob):
             if not self.has(blob):
+                with self._lock:
+                    self._arriving.pop(blob, None)  # Its chunks are overwritten, even if this fails half-way.
                 with self.held(blob):
                     self._disk.write(_path(blob) + ".part", data)
                     self._finish(blob)
@@ -204,7 +206,7 @@ class BlobStore:
     def begin(self, chunks: ChunkList) -> tuple[int, ...]:
         """Expect a blob; which chunks are missing. Chunks of an earlier, broken-off attempt count."""
         blob = chunks.blob
-        with self._lock:
+        with self._door(blob), self._lock:
             if self.has(blob):
                 return ()
             if blob not in self._arriving:

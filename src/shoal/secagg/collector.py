@@ -15,6 +15,7 @@ import numpy as np
 
 from shoal.base.ids import NodeId
 from shoal.secagg.fixed import Words
+from shoal.secagg.keys import is_key
 from shoal.secagg.masks import apply
 from shoal.secagg.member import read_deals, read_hellos
 from shoal.secagg.messages import (
@@ -75,6 +76,8 @@ class Collector:
         self.failure = Refusal("")
         self._statements: dict[Stage, dict[NodeId, Signed]] = {stage: {} for stage in Stage}
         self._hellos: dict[NodeId, MaskHello] = {}
+        self._offered: set[bytes] = set()
+        """Everybody's keys so far."""
         self._deals: dict[NodeId, MaskDeal] = {}
         self._envelopes: dict[NodeId, dict[NodeId, Envelopes]] = {}
         self._reveals: dict[NodeId, MaskReveal] = {}
@@ -130,9 +133,15 @@ class Collector:
     # --- what members say ------------------------------------------------------------------------------------
 
     def take_hello(self, node: NodeId, signed: Signed) -> Refusal | None:
-        return self._refused(Stage.HELLOS, node) or self._keep_if(
-            open_statement(signed, MaskHello, self.terms, node) is not None, node, signed
-        )
+        if refusal := self._refused(Stage.HELLOS, node):
+            return refusal
+        hello = open_statement(signed, MaskHello, self.terms, node)
+        if hello is not None:
+            keys = {hello.pairing, hello.private}
+            if len(keys) < 2 or keys & self._offered or not all(map(is_key, keys)):
+                return Refusal("its keys are none, or somebody's already", node)
+            self._offered |= keys
+        return self._keep_if(hello is not None, node, signed)
 
     def take_deal(
         self, node: NodeId, signed: Signed, envelopes: Mapping[NodeId, Envelopes]
@@ -143,7 +152,7 @@ class Collector:
         listed = [envelopes[one].digest for one in self._hellos if one in envelopes]
         if deal is None or deal.keys != self._keys or tuple(listed) != deal.envelopes:
             return Refusal("this is no deal in answer to the hellos", node)
-        if not len(deal.own_marks) == len(deal.pair_marks) == len(self._hellos):
+        if not len(listed) == len(deal.own_marks) == len(deal.pair_marks) == len(self._hellos):
             return Refusal("a deal is not for everybody", node)
         self._envelopes[node] = {one: envelopes[one] for one in self._hellos}
         return self._keep_if(True, node, signed)
@@ -151,13 +160,18 @@ class Collector:
     def take_numbers(self, node: NodeId, signed: Signed, numbers: bytes) -> Refusal | None:
         if refusal := self._refused(Stage.NUMBERS, node):
             return refusal
-        word = open_statement(signed, MaskedInput, self.terms, node)
-        if word is None or word.dealt != self._dealt or len(numbers) != 4 * self.terms.numel:
+        word = self.signed_numbers(node, signed)
+        if word is None or len(numbers) != 4 * self.terms.numel:
             return Refusal("these are no masked numbers of this round", node)
         if word.numbers != digest_of([numbers]):
             return Refusal("the numbers are not those that were signed", node)
         np.add(self._sum, np.frombuffer(numbers, dtype="<u4"), out=self._sum)
         return self._keep_if(True, node, signed)
+
+    def signed_numbers(self, node: NodeId, signed: Signed) -> MaskedInput | None:
+        """A member's word for its numbers in this round, whatever they are."""
+        word = open_statement(signed, MaskedInput, self.terms, node)
+        return word if word is not None and word.dealt == self._dealt else None
 
     def take_agreement(self, node: NodeId, signed: Signed) -> Refusal | None:
         if refusal := self._refused(Stage.AGREEMENTS, node):

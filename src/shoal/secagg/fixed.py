@@ -60,6 +60,7 @@ class FixedPoint:
         return whole.to(torch.int32).numpy().view(np.uint32)
 
     def decode_mean(self, total: Words, count: int) -> torch.Tensor:
-        """The mean of `count` updates from their sum."""
+        """The mean of `count` updates from their sum. Honest ones' is within the limit: what a liar added is cut."""
         signed = torch.from_numpy(total.view(np.int32).astype(np.float64))
-        return (signed * self.unit / count).to(torch.float32)
+        most = self.most * self.unit
+        return (signed * self.unit / count).clamp_(-most, most).to(torch.float32)

@@ -64,3 +64,8 @@ def close(content: bytes, public: bytes, context: bytes) -> bytes | None:
         return _SUITE.encrypt(content, MLKEM768X25519PublicKey(kem, curve), info=context)
     except ValueError:
         return None
+
+
+def is_key(public: bytes) -> bool:
+    """Whether something can be closed for its holder."""
+    return close(b"", public, b"") is not None

@@ -134,10 +134,13 @@ class Refusal:
 
 
 def open_statement(signed: Signed, kind: type[T], terms: Terms, node: str) -> T | None:
-    """A member's word in this round; None unless it signed just this, as one of the roster."""
+    """A member's word in this round; None unless it signed just this, as one of the roster. Nothing may be beside it:
+    a word that is padded would be too long for whoever it is handed on to."""
     public = terms.public(node)
     said = open_signed(signed, kind, public) if public is not None else None
-    return said if said is not None and said.node == node and said.session == terms.session else None
+    if said is None or said.node != node or said.session != terms.session:
+        return None
+    return said if msgspec.msgpack.encode(said) == signed.payload else None
 
 
 def author(signed: Signed) -> str:

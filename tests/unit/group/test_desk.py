@@ -54,6 +54,7 @@ class Hall:
             token="secret",
             now=lambda: self.now,
             read=self._read,
+            size=lambda blob: len(self.blobs[blob]) if blob in self.blobs else None,
             admits=lambda node: node in {one.node for one in self.members},
         )
 
@@ -146,7 +147,7 @@ def _next(hall: Hall, side: Answering, reply: Reply, words: np.ndarray) -> objec
     return side.answer(reply)
 
 
-def test_numbers_that_are_not_here_are_refused() -> None:
+def test_numbers_that_nobody_signed_are_refused() -> None:
     hall = Hall()
     hall.enter()
     hall.begin()
@@ -154,7 +155,7 @@ def test_numbers_that_are_not_here_are_refused() -> None:
     assert isinstance(hall.put(hall.members[0], nothing), Call), "too early: nothing is taken"
     hall.desk._round.stage = Stage.NUMBERS  # type: ignore[union-attr]
     hall.desk._round._statements[Stage.DEALS] = {hall.members[0].node: Signed(b"", b"")}  # type: ignore[union-attr]
-    with pytest.raises(Refused, match="not here"):
+    with pytest.raises(Refused, match="no masked numbers"):
         hall.put(hall.members[0], nothing)
 
 

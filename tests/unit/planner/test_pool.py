@@ -8,7 +8,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.planner import pool as pools
 from shoal.planner.matching import MATCHERS, Job, Worker
-from shoal.planner.pool import FORGOTTEN_S, Pool
+from shoal.planner.pool import FORGOTTEN_S, SOON, Pool
 
 A, B = RunId("a" * 32), RunId("b" * 32)
 
@@ -20,15 +20,16 @@ def worker(number: int, **what: float) -> Worker:
 def test_the_better_paid_run_is_filled_first_and_the_rest_goes_to_the_other() -> None:
     pool, jobs = Pool(MATCHERS["stable"]), [Job(run=A, room=1, pay=2.0), Job(run=B, room=5, pay=1.0)]
     assert pool.offer(worker(1), jobs, 0.0)[0] == A
-    assert pool.offer(worker(2), jobs, 0.0)[0] == A  # It is faster: the run would rather have it.
+    assert pool.offer(worker(2), jobs, 0.5) == (None, SOON)
+    assert pool.offer(worker(2), jobs, 1.0)[0] == A  # It is faster: the run would rather have it.
     assert pool.offer(worker(1), jobs, 1.0)[0] == B
-    assert "its wish 1" in pool.offer(worker(2), jobs, 1.0)[1]
+    assert "its wish 1" in pool.offer(worker(2), jobs, 1.5)[1]
 
 
 def test_who_is_silent_is_forgotten_and_makes_room() -> None:
     pool, jobs = Pool(MATCHERS["stable"]), [Job(run=A, room=1)]
     assert pool.offer(worker(2), jobs, 0.0)[0] == A
-    assert pool.offer(worker(1), jobs, 0.0) == (None, "no run has room for it")
+    assert pool.offer(worker(1), jobs, 2.0) == (None, "no run has room for it")
     assert pool.offer(worker(1), jobs, FORGOTTEN_S + 1)[0] == A
     pool.withdraw(worker(1).node)
     assert pool.workers == ()

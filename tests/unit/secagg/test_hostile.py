@@ -272,3 +272,33 @@ def test_outsiders_and_unsigned_words_are_refused_at_every_stage() -> None:
         assert group.hub.close() is None
     total = group.hub.finish()
     assert not isinstance(total, Refusal) and np.array_equal(total.words, group.sum(group.nodes))
+
+
+# --- a member that wants every round to fail ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trick", ["one key twice", "no key", "another's keys", "padded"])
+def test_a_hello_that_would_fail_the_round_is_refused_alone(trick: str) -> None:
+    group = Group(4)
+    liar, other = group.nodes[0], group.nodes[1]
+    good = {node: signed(group.members[node].hello()) for node in group.nodes}
+    assert group.hub.take_hello(other, good[other]) is None
+    mine, theirs = (parse(good[node].payload, MaskHello) for node in (liar, other))
+    assert mine is not None and theirs is not None
+    said = {
+        "one key twice": msgspec.structs.replace(mine, private=mine.pairing),
+        "no key": msgspec.structs.replace(mine, pairing=b"\xff" * len(mine.pairing)),
+        "another's keys": msgspec.structs.replace(mine, pairing=theirs.pairing),
+        "padded": mine,
+    }[trick]
+    identity = group.identities[0]
+    word = sign(identity, said)
+    if trick == "padded":
+        # A map with one more field, `node` twice, of which the last counts.
+        plain = word.payload
+        padded = bytes([plain[0] + 1]) + b"\xa4node" + msgspec.msgpack.encode("x" * 10) + plain[1:]
+        word = Signed(padded, identity.sign(MaskHello.__name__, padded))
+        assert parse(word.payload, MaskHello) == mine
+    refusal = group.hub.take_hello(liar, word)
+    assert refusal is not None and refusal.node == liar
+    assert group.hub.take_hello(liar, good[liar]) is None

@@ -7,7 +7,7 @@ never replaces a newer one; nobody is given a ticket of a run that is paused, ov
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,10 +18,13 @@ from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.service import Run
 from shoal.credit.spec import MICRO
 from shoal.planner.matching import Job, Worker
-from shoal.planner.pool import ASK_AGAIN_S
+from shoal.planner.pool import ASK_AGAIN_S, MATCHED_S, MOST, SOON
 from shoal.wire.identity import Identity, node_id, verify
 
 DOMAIN = "PoolOffer"
+REMEMBERED = 4 * MOST
+"""Nodes whose last offer's time is known, so that it does not count twice."""
+RunPrefix = Annotated[str, Field(max_length=64)]
 HEX64, HEX128 = "^[0-9a-f]{64}$", "^[0-9a-f]{128}$"
 
 
@@ -34,7 +37,7 @@ class PoolOffer(BaseModel):
     memory_bytes: int = Field(ge=0, le=1 << 60)
     up_bytes_s: float = Field(default=0.0, ge=0, le=1e12, description="What it may send; 0 if unknown.")
     least_pay_micro: int = Field(default=0, ge=0, le=10**12, description="For a unit of work.")
-    prefers: list[str] = Field(default=[], max_length=64, description="Runs, the dearest first.")
+    prefers: list[RunPrefix] = Field(default=[], max_length=64, description="Runs, the dearest first.")
     leaves: bool = Field(default=False, description="It is not to be had any more.")
     signature: str = Field(pattern=HEX128, description="Over all the rest as JSON with sorted keys.")
 
@@ -68,17 +71,18 @@ def lending(desk: Desk) -> APIRouter:
         worker = _worker(said, desk.service.identity.node)
         if latest.get(worker.node, -1) >= said.at_ms:
             raise ShoalError("SH-POOL-02", "this offer is older than the last one", "offer it anew")
+        latest.pop(worker.node, None)
+        latest[worker.node] = said.at_ms
+        if len(latest) > REMEMBERED:
+            del latest[next(iter(latest))]
         jobs = jobs_of(desk)
         if said.leaves:
             desk.pool.withdraw(worker.node)
             return PoolPlace(run=None, ticket=None, reason="it left", ask_again_s=ASK_AGAIN_S)
         run, reason = desk.pool.offer(worker, jobs, desk.service.host.clock.now())
-        known = {one.node for one in desk.pool.workers}
-        for node in [node for node in latest if node not in known]:
-            del latest[node]
-        latest[worker.node] = said.at_ms
+        soon = MATCHED_S if reason == SOON else ASK_AGAIN_S
         ticket = await desk.standing_ticket(run) if run else None
-        return PoolPlace(run=run, ticket=ticket, reason=reason, ask_again_s=ASK_AGAIN_S)
+        return PoolPlace(run=run, ticket=ticket, reason=reason, ask_again_s=soon)
 
     return routes
 
@@ -88,8 +92,9 @@ def pooled(desk: Desk) -> APIRouter:
 
     @routes.get("/pool", summary="Machines that were lent to the pool, and which run each works for")
     async def members() -> list[PoolMember]:
-        desk.pool.forget(desk.service.host.clock.now())
-        found = desk.pool.match(jobs_of(desk))
+        now = desk.service.host.clock.now()
+        desk.pool.forget(now)
+        found = desk.pool.match(jobs_of(desk), now)
         return [
             PoolMember(
                 node=worker.node,
@@ -110,7 +115,9 @@ def jobs_of(desk: Desk) -> list[Job]:
 
 
 def _wants(served: Run) -> bool:
-    return served.machine.view.stopped is None and served.paused is None
+    recipe = served.machine.recipe
+    by_hubs = recipe.strategy.region is not None or recipe.masking.on
+    return served.machine.view.stopped is None and served.paused is None and not by_hubs
 
 
 def _job(run: RunId, served: Run) -> Job:
