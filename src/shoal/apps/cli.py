@@ -35,6 +35,7 @@ COMMANDS: dict[str, Entry] = {
     "serve": Entry("shoal.apps.serve:serve", "Run a coordinator: logs, rounds and the HTTP API."),
     "join": Entry("shoal.apps.join:join", "Take part in a run with this machine."),
     "hub": Entry("shoal.apps.hub:hub", "Begin a region of a run, and be its hub."),
+    "keys": Entry("shoal.apps.keys:app", "This machine's keys: show, replace and revoke them."),
     "run": Entry("shoal.apps.runs:app", "Submit, watch, stop and export runs."),
     "ckpt": Entry("shoal.apps.ckpt:app", "Checkpoints: a graph of saved states to fork, merge and move."),
     "top": Entry("shoal.apps.top:top", "Runs and nodes, live, in a terminal."),

@@ -23,10 +23,12 @@ from shoal.audit.spec import AuditSpec
 from shoal.base.errors import ShoalError
 from shoal.credit.spec import CreditSpec
 from shoal.data.spec import DataSpec
+from shoal.privacy.spec import PrivacySpec
 from shoal.strategy.auditing import unsound_audit
 from shoal.strategy.mistakes import Mistake, Unsound, check_plain, explain
 from shoal.strategy.pieces import Section, Strategy, unsound_inside
 from shoal.strategy.presets import PRESETS, expand, inner_defaults
+from shoal.strategy.private import unsound_privacy
 from shoal.training.spec import InnerSpec, ModelSpec
 from shoal.wire.signed import digest
 
@@ -72,6 +74,14 @@ class Membership(Section):
     work_bits: int = Field(default=0, ge=0, le=30)
     """Joining takes a proof of about 2 to the power of this many hashes, so that an identity costs something: 20 is a
     second or two, 25 a minute."""
+
+
+class IdentitySpec(Section):
+    """How coordinator and nodes sign, see docs/keys.md."""
+
+    signatures: Literal["ed25519", "hybrid"] = "ed25519"
+    """`hybrid`: claims, seals and attestations carry an ML-DSA-65 signature beside the Ed25519 one, and both must hold;
+    about 3.4 kB for each, so that such a run has 400 nodes at most."""
 
 
 class Retention(Section):
@@ -163,10 +173,13 @@ class Recipe(Section):
     strategy: Strategy
     budget: Budget
     membership: Membership = Membership()
+    identity: IdentitySpec = IdentitySpec()
     storage: Storage = Storage()
     evaluation: Evaluation = Evaluation()
     credit: CreditSpec = CreditSpec()
     audit: AuditSpec = AuditSpec()
+    privacy: PrivacySpec | None = None
+    """What nodes promise about the data they train on; null for nothing."""
     start: Start | None = None
     """Begin at checkpoints of earlier runs; null to begin afresh. `shoal ckpt fork` and `merge` write it."""
 
@@ -212,6 +225,12 @@ class Recipe(Section):
     def _audited(self) -> Self:
         if self.audit.on and (why := unsound_audit(self.strategy)):
             raise Unsound(f"audit.rate above 0 {why}; set audit.rate to 0")
+        return self
+
+    @model_validator(mode="after")
+    def _private(self) -> Self:
+        if why := unsound_privacy(self):
+            raise Unsound(f"privacy: {why}")
         return self
 
     @model_validator(mode="after")

@@ -20,6 +20,7 @@ from shoal.audit.spec import AuditSpec
 from shoal.codec import CODECS, UNEQUAL_CODECS
 from shoal.codec.dense import DENSE
 from shoal.credit.spec import CreditSpec
+from shoal.privacy.spec import PrivacySpec
 from shoal.strategy.merge import MERGE_RULES
 from shoal.strategy.pieces import (
     CodecPiece,
@@ -32,7 +33,16 @@ from shoal.strategy.pieces import (
     Weighing,
 )
 from shoal.strategy.presets import PRESETS
-from shoal.strategy.recipe import Budget, Evaluation, Membership, Recipe, Retention, Start, Storage
+from shoal.strategy.recipe import (
+    Budget,
+    Evaluation,
+    IdentitySpec,
+    Membership,
+    Recipe,
+    Retention,
+    Start,
+    Storage,
+)
 from shoal.strategy.seal_rules import SEAL_RULES
 
 INTRODUCTION = """# Recipes
@@ -91,11 +101,13 @@ def _lines() -> Iterator[str]:
     sections: dict[str, type[BaseModel]] = {
         "budget": Budget,
         "membership": Membership,
+        "identity": IdentitySpec,
         "storage": Storage,
         "storage.retention": Retention,
         "evaluation": Evaluation,
         "credit": CreditSpec,
         "audit": AuditSpec,
+        "privacy": PrivacySpec,
         "start": Start,
     }
     for name, model in sections.items():
