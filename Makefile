@@ -22,7 +22,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt "$$(grep -iE '^torch==' constraints.txt)"
 	$(PIP) install -q -c constraints.txt -e ".[dev]"
-	$(PIP) install -q --no-deps "$$(grep -iE '^byzfl==' constraints.txt)" # it asks for torchvision, which would replace torch
+	$(PIP) install -q --no-deps $$(grep -iE '^(byzfl|opacus|opt_einsum)==' constraints.txt) # they ask for torchvision or torch, which would replace torch
 	touch $@
 
 # The contracts' tests run on anvil, which npm brings. Node comes from the machine, else from a wheel.

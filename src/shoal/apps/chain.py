@@ -129,7 +129,7 @@ def register(
     from shoal.worlds.real.keys import load_or_create_identity
 
     config = config_of(wallet)
-    identity = load_or_create_identity(find_home(wallet.home).node_key)
+    identity = load_or_create_identity(find_home(wallet.home).node_key).first
     data = shipped("NodeRegistry")["registerNode"].call(keccak256(identity.public), 0)
     tell_sent(
         "register", send_once(wallet, config, "register", data, to=config.registry, value=stake), as_json
@@ -150,7 +150,7 @@ def payout(
     from shoal.worlds.real.keys import load_or_create_identity
 
     found = find_log(home, None, run, node=True).run
-    print(state_payout(load_or_create_identity(find_home(home).node_key), found, address, number))
+    print(state_payout(load_or_create_identity(find_home(home).node_key).first, found, address, number))
 
 
 @app.command()

@@ -89,7 +89,7 @@ def checked_view(rpc: Rpc, config: ChainConfig) -> RewardsView:
 
 def settlement_of(desk: Desk, config: ChainConfig, credit: FoundCredit) -> Settlement:
     account = credit.account
-    identity = load_or_create_identity(desk.home.coordinator_key)
+    identity = load_or_create_identity(desk.home.coordinator_key).first
     books = Bookkeeper(desk.outbox, account.run, account.spec, identity, reached)
     return Settlement(
         run=account.run,

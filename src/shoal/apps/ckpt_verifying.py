@@ -25,8 +25,7 @@ from shoal.replica.blobs import chunk_list, is_blob_id
 from shoal.runlog.entries import Claim
 from shoal.runlog.evidence import read_proof
 from shoal.runlog.view import RunView, verify_log
-from shoal.wire.identity import node_id
-from shoal.wire.signed import Signed, is_signed, parse
+from shoal.wire.signed import Signed, parse
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.sqlstore import SqlLogStore
 
@@ -184,8 +183,8 @@ def _private_damages(folder: Path, run: RunId, view: RunView | None) -> Iterator
     if outbox.is_file():
         signed = parse(outbox.read_bytes(), Signed)
         claim = parse(signed.payload, Claim) if signed else None
-        public = view.public_of(claim.node) if claim and view else None
-        if signed is None or claim is None or (public and not is_signed(signed, Claim, public)):
+        keys = view.keys.get(claim.node) if claim and view else None
+        if signed is None or claim is None or (keys and not keys.signed(signed, Claim, claim.plan)):
             yield Damage(path=outbox, what="is not a claim that this node signed", kind="private", run=run)
             claim = None
     for path in sorted(folder.glob("local-*")):
@@ -197,11 +196,10 @@ def _private_damages(folder: Path, run: RunId, view: RunView | None) -> Iterator
         if _sum_of(data[SUM_BYTES:]) != data[:SUM_BYTES]:
             yield Damage(path=path, what="is not what its checksum says", kind="private", run=run)
     for path in sorted(folder.glob("proof-*.msgpack")):
-        public = view.genesis.coordinator if view and view.genesis else None
-        if public and read_proof(path.read_bytes(), run, public) is None:
-            yield Damage(
-                path=path, what=f"proves nothing against {node_id(public)[:12]}", kind="private", run=run
-            )
+        keys_known = view.coordinator_keys if view else ()
+        if view and keys_known and read_proof(path.read_bytes(), run, *keys_known) is None:
+            what = f"proves nothing against {view.coordinator[:12]}"
+            yield Damage(path=path, what=what, kind="private", run=run)
 
 
 def _sum_of(data: bytes) -> bytes:

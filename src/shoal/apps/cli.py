@@ -37,6 +37,7 @@ COMMANDS: dict[str, Entry] = {
     "group": Entry("shoal.apps.group:group", "Begin a masked group of a run, and be its hub."),
     "hub": Entry("shoal.apps.hub:hub", "Begin a region of a run, and be its hub."),
     "pool": Entry("shoal.apps.pool:app", "Lend this machine to whichever of a coordinator's runs it suits."),
+    "keys": Entry("shoal.apps.keys:app", "This machine's keys: show, replace and revoke them."),
     "run": Entry("shoal.apps.runs:app", "Submit, watch, stop and export runs."),
     "ckpt": Entry("shoal.apps.ckpt:app", "Checkpoints: a graph of saved states to fork, merge and move."),
     "top": Entry("shoal.apps.top:top", "Runs and nodes, live, in a terminal."),

@@ -77,7 +77,7 @@ def _post(home: Path | None, store: str | None, run: str) -> tuple[RunId, list[S
 
 
 def _key(home: Path | None, found: FoundCredit) -> Identity:
-    identity = load_or_create_identity(find_home(home).coordinator_key)
+    identity = load_or_create_identity(find_home(home).coordinator_key).first
     if identity.public != found.coordinator:
         raise ShoalError(
             "SH-KEY-02",

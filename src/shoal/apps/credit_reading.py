@@ -24,6 +24,7 @@ from shoal.credit.lines import ROLES
 from shoal.credit.spec import show_credits
 from shoal.credit.words import policy
 from shoal.strategy.recipe import recipe_in_log
+from shoal.wire.hybrid import PUBLIC_BYTES
 from shoal.worlds.real.sqlstore import SqlLogStore
 
 
@@ -57,7 +58,7 @@ def credit_in(log: FoundLog, pages: tuple[bytes, ...] = ()) -> FoundCredit:
     spec = recipe_in_log(view.genesis.recipe).credit
     return FoundCredit(
         account=account_of(log.entries, spec),
-        coordinator=view.genesis.coordinator,
+        coordinator=view.genesis.coordinator[:PUBLIC_BYTES],
         hashes=tuple(view.hashes),
         pages=pages,
     )

@@ -86,11 +86,10 @@ def _broken(log: FoundLog, what: str) -> ShoalError:
 def proven_position(log: FoundLog, path: Path) -> int | None:
     """The position for which a proof shows two entries that the coordinator of this log signed, or None if it shows
     nothing. Raises SH-LOG-01 if the log, which names the coordinator, does not hold itself."""
-    genesis = verified_view(log).genesis
-    assert genesis is not None
+    keys = verified_view(log).coordinator_keys
     with open(path, "rb") as file:
         encoded = file.read(MAX_PROOF_BYTES + 1)
-    proof = read_proof(encoded, log.run, genesis.coordinator)
+    proof = read_proof(encoded, log.run, *keys)
     return read_link(proof.first).entry.position if proof else None
 
 

@@ -37,7 +37,9 @@ from shoal.runlog.entries import (
     Joined,
     Left,
     Plan,
+    Revoked,
     Rewind,
+    Rotated,
     Screening,
     Seal,
     Snapshot,
@@ -290,6 +292,11 @@ def _words(body: Body, names: dict[str, str]) -> str:
             moment = datetime.datetime.fromtimestamp(min(body.until_ms, MAX_TIME_MS) / 1000, datetime.UTC)
             until = f"until {moment:%Y-%m-%d %H:%M:%S}" if body.until_ms else "not any more"
             return f"{who}, {until}: {body.reason}"
+        case Rotated():
+            return f"another key speaks for {names.get(body.node, body.node[:8])}"
+        case Revoked():
+            by = "by its own word" if body.word is not None else "by the organiser"
+            return f"the keys of {names.get(body.node, body.node[:8])}, {by}: {body.reason}"
         case Funded():
             return f"{show_credits(body.add_micro)} credits more to earn: {body.reason}"
 

@@ -40,6 +40,8 @@ class NodeNow:
     """ "in", or why not."""
     earned_micro: int = 0
     """By the coordinator's last receipt."""
+    epsilon: float | None = None
+    """What its privacy has cost so far, by its own ledger; None where the run promises none."""
 
 
 def data_bytes(manifest: Manifest) -> int:
@@ -67,10 +69,18 @@ def describe(recipe: Recipe, genesis: Genesis, run: str, here: str, limits: str,
         f"  shares   an update every {strategy.schedule.steps} steps ({strategy.preset},"
         f" {strategy.codec.kind} codec)",
         f"  pays     {policy(recipe.credit)}",
+        *([f"  privacy  {_privacy(recipe)}"] if recipe.privacy else []),
         f"  here     {here}",
         f"  limits   {limits}",
         f"  code     {code}",
     ]
+
+
+def _privacy(recipe: Recipe) -> str:
+    spec = recipe.privacy
+    assert spec is not None
+    most = f"at most epsilon {spec.epsilon:g}" if spec.epsilon is not None else "epsilon counted"
+    return f"{most} (delta {spec.delta:g}) by {spec.unit}; this node counts it and stops when it is spent"
 
 
 def observe(service: NodeService, traffic: Traffic) -> NodeNow:
@@ -81,13 +91,14 @@ def observe(service: NodeService, traffic: Traffic) -> NodeNow:
         round=machine.view.round,
         doing=machine.doing,
         connected=machine.connected,
-        loss=progress.last_loss if progress and progress.steps else None,
+        loss=(progress.last_loss or None) if progress and progress.steps else None,
         validation=last_validation(machine.view),
         tokens_per_s=service.tokens_per_s,
         up_bytes=traffic.control_up_bytes + traffic.bulk_up_bytes,
         down_bytes=traffic.control_down_bytes + traffic.bulk_down_bytes,
         standing=_standing(service),
         earned_micro=machine.earned_micro,
+        epsilon=service.privately.epsilon if service.privately else None,
     )
 
 
@@ -123,5 +134,6 @@ def show(now: NodeNow) -> str:
     speed = f"{show_count(int(now.tokens_per_s))} tokens/s"
     traffic = f"up {show_bytes(now.up_bytes)}, down {show_bytes(now.down_bytes)}"
     words = f"round {now.round} · {now.doing} · {loss} · {speed} · {traffic} · {now.standing}"
+    words += f" · epsilon {now.epsilon:.3g}" if now.epsilon is not None else ""
     words += f" · earned {show_credits(now.earned_micro)}" if now.earned_micro else ""
     return printable(words, MAX_LINE)

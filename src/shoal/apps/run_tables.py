@@ -52,11 +52,14 @@ def print_run(run: dict[str, Any]) -> None:
         ("attested", _attested(attested) if attested else "nothing yet"),
         ("snapshot", f"position {run['snapshot']['at']}, {show_bytes(run['snapshot']['size_bytes'])}"),
     ]
+    if run.get("privacy"):
+        facts.append(("privacy", _privacy(run["privacy"])))
     for label, text in facts:
         console.print(f"{label:9} {_clean(text)}", markup=False, highlight=False)
     if run["nodes"]:
         console.print()
-        _print_table(["node", "name", "state", "why", "doing", "tokens/s", "up", "down"], _nodes(run))
+        columns = ["node", "name", "state", "why", "doing", "tokens/s", "up", "down"]
+        _print_table([*columns, *(["epsilon"] if run.get("privacy") else [])], _nodes(run))
     if run["losses"]:
         console.print()
         rows = [
@@ -78,6 +81,14 @@ def _attested(attested: dict[str, Any]) -> str:
     return f"{attested['state'][:16]} at position {attested['at']} by {attested['by']}"
 
 
+def _privacy(privacy: dict[str, Any]) -> str:
+    most = "counted" if privacy["epsilon"] is None else f"at most {privacy['epsilon']:g}"
+    return (
+        f"epsilon {most} for each node (delta {privacy['delta']:g}), by {privacy['unit']}; "
+        f"noise {privacy['noise']:.3g} x clip {privacy['clip']:g}"
+    )
+
+
 def _nodes(run: dict[str, Any]) -> list[list[str]]:
     return [
         [
@@ -89,6 +100,7 @@ def _nodes(run: dict[str, Any]) -> list[list[str]]:
             "" if node["tokens_per_s"] is None else f"{node['tokens_per_s']:,.0f}",
             "" if node["up_bytes"] is None else show_bytes(node["up_bytes"]),
             "" if node["down_bytes"] is None else show_bytes(node["down_bytes"]),
+            *([f"{node['epsilon']:.3g}"] if node.get("epsilon") is not None else []),
         ]
         for node in run["nodes"]
     ]

@@ -6,6 +6,8 @@ whose key two logs were ever shown to exist is never served again from this stor
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.base.logstore import LogStore
@@ -16,9 +18,9 @@ PROOF = "proof"
 """Where the store keeps it."""
 
 
-def load_evidence(store: LogStore, run: RunId, public: bytes) -> Evidence:
-    """The run's evidence against the holder of this key. Raises SH-LOG-02 if that is a proof."""
-    evidence = Evidence(run=run, coordinator=lambda: public, keep=lambda proof: store.keep(run, PROOF, proof))
+def load_evidence(store: LogStore, run: RunId, keys: Callable[[], tuple[bytes, ...]]) -> Evidence:
+    """The run's evidence against the holder of these keys. Raises SH-LOG-02 if that is a proof."""
+    evidence = Evidence(run=run, coordinator=keys, keep=lambda proof: store.keep(run, PROOF, proof))
     evidence.restore(store.kept(run, PROOF).get(PROOF, b""))
     if evidence.proof is not None:
         raise accused(run, evidence.proof)

@@ -68,15 +68,17 @@ def judge(
     is_member: bool,
     wall_ms: int,
     door: Door = OPEN,
+    speaker: bytes | None = None,
 ) -> Refuse | None:
-    """Why this node may not join, or None. A member proves itself by its key, whatever became of its token."""
+    """Why this node may not join, or None. A member proves itself by its key, whatever became of its token. `speaker`
+    is the key that must have signed, where it is not the one that the node began with."""
     if hello.protocol != PROTOCOL:
         return Refuse(
             code="SH-JOIN-06",
             cause=f"this node speaks protocol {hello.protocol}, the coordinator {PROTOCOL}",
             next_step="install the coordinator's version of shoal",
         )
-    proof = open_signed(hello.proof, Proof, hello.public)
+    proof = open_signed(hello.proof, Proof, hello.public if speaker is None else speaker)
     if proof is None or (proof.run, proof.coordinator, proof.nonce) != (hello.run, coordinator, nonce):
         return Refuse(
             code="SH-JOIN-07",

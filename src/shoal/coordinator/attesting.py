@@ -70,6 +70,15 @@ class Attesting:
             self._rebuilds.pop(old, None)
         return attestation
 
+    def recheck(self) -> None:
+        """After a change of keys: forget words that are signed by one that does not count any more."""
+        for words in self._words.values():
+            for node, (_, signed) in list(words.items()):
+                try:
+                    open_attestation(self._view, signed)
+                except BadEntry:
+                    del words[node]
+
     def judge(self, at: int, live: frozenset[NodeId]) -> Verdict | None:
         """What the words about a position amount to; None while it is open or nothing is new."""
         words = self._words.get(at, {})

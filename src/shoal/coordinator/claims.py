@@ -64,7 +64,8 @@ class Kept:
     def size_bytes(self) -> int:
         """About what it takes in a seal."""
         receipts = sum(len(receipt.payload) + 80 for receipt in self.offer.receipts)
-        return len(self.offer.claim.payload) + receipts + 200
+        claim = self.offer.claim
+        return len(claim.payload) + len(claim.signature) + receipts + 140
 
 
 class Claims:
@@ -150,6 +151,15 @@ class Claims:
         kept = self._open.pop(node, None)
         if kept is not None:
             self._void[node, kept.claim.sequence] = reason
+
+    def recheck(self) -> None:
+        """After a change of keys: what is signed by one that does not count any more cannot be accepted."""
+        for node, kept in list(self._open.items()):
+            try:
+                claim = open_claim(self._view, kept.offer.claim)
+                read_receipts(self._view, claim, kept.offer.receipts)
+            except BadEntry as error:
+                self.refuse(node, str(error))
 
     def settle(self) -> tuple[tuple[Accepted, ...], tuple[Rejected, ...]]:
         """Everything kept, as the next seal lists it. Order is by node, so that ties fall alike everywhere."""

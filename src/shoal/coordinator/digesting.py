@@ -36,6 +36,14 @@ class Digesting:
             self._begin(word.at.position, self._began_at)
             self._words.setdefault(node, (word, signed))
 
+    def recheck(self) -> None:
+        """After a change of keys: forget words that are signed by one that does not count any more."""
+        for node, (_, signed) in list(self._words.items()):
+            try:
+                open_folding(self._view, signed)
+            except BadEntry:
+                del self._words[node]
+
     def decide(self, now: float, live: frozenset[NodeId]) -> Digests | None:
         """The entry, once every live folder has spoken or the deadline has passed."""
         step = self._view.unsettled

@@ -14,6 +14,7 @@ from shoal.base.host import Host
 from shoal.base.ids import NodeId, RunId
 from shoal.base.logstore import LogStore
 from shoal.coordinator.admission import Door, JoinToken, find_token, judge, node_of
+from shoal.coordinator.keyring import read_keys
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
 from shoal.wire.messages import Hello, Refuse
@@ -51,6 +52,9 @@ class Doorkeeper:
         self, hello: Hello, nonce: bytes, view: RunView, recipe: Recipe, tokens: tuple[JoinToken, ...]
     ) -> Refuse | None:
         """Why this node may not join, or None."""
+        shown = read_keys(hello, view)
+        if isinstance(shown, Refuse):
+            return shown
         node, wall_ms = node_of(hello), self._host.clock.wall_ms()
         token, is_member = find_token(hello.token, tokens), node in view.members
         limited = token is not None and token.uses is not None and not is_member
@@ -72,6 +76,7 @@ class Doorkeeper:
                 is_member=is_member,
                 wall_ms=wall_ms,
                 door=door,
+                speaker=shown.speaker,
             )
 
         refuse = judged(door)

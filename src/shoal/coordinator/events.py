@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from shoal.base.ids import BlobId, NodeId
 from shoal.credit.lines import Line
 from shoal.runlog.entries import Graft
+from shoal.runlog.keys import Handover
 from shoal.wire.messages import Message, Refuse
+from shoal.wire.signed import Signed
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,8 @@ class Arrived:
     length: int
     min_price_micro: int = 0
     """For less than this a unit of work it does not want any."""
+    line: tuple[Handover, ...] = ()
+    """How its key changed since the log last heard of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,15 @@ class RewindAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class RevokeAsked:
+    """No key speaks for a node any more: by its own word, or because the organiser says so."""
+
+    node: NodeId
+    reason: str
+    word: Signed | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class BanAsked:
     """Keep a node out until then; 0 lets it in again."""
 
@@ -117,6 +130,7 @@ Event = (
     | RewindAsked
     | FundAsked
     | BanAsked
+    | RevokeAsked
     | GraftAsked
     | Coordinators
 )

@@ -29,7 +29,9 @@ from shoal.replica.state import State, encode_state, initial_state, state_hash
 from shoal.runlog.chain import NO_HEAD, Link, make_link
 from shoal.runlog.entries import Genesis
 from shoal.runlog.view import RunView
+from shoal.strategy.private import guarantee_of
 from shoal.strategy.recipe import Recipe
+from shoal.strategy.signing import founder
 from shoal.training.flat import layout_of
 from shoal.training.models import build_model
 from shoal.training.pretrained import portable
@@ -64,8 +66,8 @@ def found_run(
 
     `first` gives the state to begin with where the recipe cannot: a model of somebody's own program.
 
-    Raises SH-DATA-01 to -03, SH-MODEL-01, SH-CKPT-01 to -03 or what the disk and the store raise; then nothing is
-    left behind.
+    Raises SH-DATA-01 to -03, SH-MODEL-01, SH-PRIVACY-01, SH-CKPT-01 to -03 or what the disk and the store raise; then
+    nothing is left behind.
     """
     run = RunId(random.randbytes(16).hex())
     room = blobs(run)
@@ -135,11 +137,13 @@ def _genesis(
     manifest = beginning.data_for(recipe, room) if beginning else None
     manifest = manifest or prepare(recipe.data, room.put)
     _check_batch(recipe, manifest)
+    guarantee_of(recipe, manifest.train_items)  # refuses what cannot be promised on this data
     state = begin(recipe, manifest)
     state = beginning.first_state(state) if beginning else state
     snapshot = encode_state(state)
+    signer = founder(recipe, identity)
     genesis = Genesis(
-        coordinator=identity.public,
+        coordinator=signer.public,
         recipe=as_logged(recipe),
         manifest=manifest,
         layout=state.layout,
@@ -149,7 +153,7 @@ def _genesis(
         arithmetic=ARITHMETIC,
         origins=beginning.origins if beginning else (),
     )
-    link = make_link(identity, run, NO_HEAD, FIRST_TERM, wall_ms, genesis)
+    link = make_link(signer, run, NO_HEAD, FIRST_TERM, wall_ms, genesis)
     RunView().apply(link)  # the check that every reader of this log will make
     return link
 

@@ -35,6 +35,7 @@ from shoal.coordinator.events import (
     Instant,
     Lost,
     Prune,
+    RevokeAsked,
     RewindAsked,
     Said,
     Send,
@@ -44,7 +45,9 @@ from shoal.coordinator.events import (
     Tell,
     Ticked,
 )
+from shoal.coordinator.keyring import KeyDesk, revoked
 from shoal.coordinator.market import Market
+from shoal.coordinator.private import PrivacyBudgets
 from shoal.coordinator.rounds import Rounds
 from shoal.coordinator.seats import LAG_ALLOWED, Seats
 from shoal.credit.crediting import Crediting
@@ -60,7 +63,9 @@ from shoal.runlog.entries import (
     Graft,
     Joined,
     Left,
+    Revoked,
     Rewind,
+    Rotated,
     Seal,
     Snapshot,
     Stopped,
@@ -68,6 +73,7 @@ from shoal.runlog.entries import (
 from shoal.runlog.view import MAX_TEXT
 from shoal.strategy.planning import budget_spent, mixes_pairs
 from shoal.strategy.recipe import Recipe
+from shoal.strategy.signing import most_nodes
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     Attest,
@@ -123,14 +129,24 @@ class CoordinatorMachine:
             self.auditing.share,
         )
         self.market = Market(crediting, self.seats)
+        self.privacy = PrivacyBudgets(recipe, view, self.seats)
         self.telemetry = Telemetry()
         aware = recipe.strategy.planner.kind == "aware"
         self.planner = AwarePlanner(recipe, view, self.telemetry) if aware else None
         self._rounds = Rounds(
-            recipe, self._rule, view, self.seats, self._claims, self.market, instant.now, self.planner
+            recipe,
+            self._rule,
+            view,
+            self.seats,
+            self._claims,
+            self.market,
+            instant.now,
+            self.planner,
+            self.privacy,
         )
         self._attesting = Attesting(view)
         self._digesting = Digesting(view, recipe.strategy.digest_deadline_s, instant.now)
+        self._keys = KeyDesk(view, identity, (self._claims, self._attesting, self._digesting))
         # Editions of this term are above those of every earlier one.
         self._peers = Peers(edition=self._term << 32, peers=(PeerAddress(identity.node, own_address),))
         self._reachable: tuple[tuple[NodeId, str], ...] = ()
@@ -171,6 +187,14 @@ class CoordinatorMachine:
         idle = self.view.plan is None and self.view.unsettled is None and self.view.stopped is None
         return self.market.short if idle else ""
 
+    def note(self, node: NodeId) -> str:
+        """Why a node is given no work; "" if nothing keeps it from the next plan."""
+        if note := self.market.note(node):
+            return note
+        idle = self.view.stopped is None and node not in self.view.planned
+        why = self.privacy.objection(node) if idle else ""
+        return f"paused: {why}" if why else ""
+
     @property
     def finished(self) -> bool:
         """Stopped, with the final state saved."""
@@ -180,6 +204,7 @@ class CoordinatorMachine:
         """Take one event; what must be done about it, in order."""
         self._instant = instant
         self._effects = []
+        self._change_key(self._keys.own())
         match event:
             case Arrived():
                 self._arrived(event)
@@ -193,6 +218,8 @@ class CoordinatorMachine:
                 self._stop(event.reason)
             case RewindAsked():
                 self._rewind(event.to, event.reason)
+            case RevokeAsked():
+                self._revoke(event)
             case BanAsked():
                 self._ban(Ban(node=event.node, until_ms=event.until_ms, reason=event.reason[:MAX_TEXT]))
             case FundAsked():
@@ -218,6 +245,7 @@ class CoordinatorMachine:
             return
         if (member is None or not member.present) and self._may_change(event.node):
             self._append(Joined(node=event.node, public=event.public, name=event.name))
+        self._change_key(self._keys.handed_over(event.node, event.line))
         self.seats.arrived(
             event.node, event.name, event.address, self._instant.now, min_price_micro=event.min_price_micro
         )
@@ -231,7 +259,7 @@ class CoordinatorMachine:
         """Why nobody new may join, if so."""
         if self.view.stopped is not None:
             return _ended(self.view.stopped)
-        most = self.recipe.membership.max_nodes
+        most = most_nodes(self.recipe)
         if len(self.view.members) < most:
             return None
         return Refuse(
@@ -261,11 +289,8 @@ class CoordinatorMachine:
                 self.seats.beat(node, message)
                 if message.vitals is not None:
                     self.telemetry.heard(node, message.vitals, self.view.members)
-                self._effects.append(
-                    Send(
-                        node, Beat(length=self.view.length, probe=message.probe, note=self.market.note(node))
-                    )
-                )
+                beat = Beat(length=self.view.length, probe=message.probe, note=self.note(node))
+                self._effects.append(Send(node, beat))
                 if message.peers != self._peers.edition:
                     self._effects.append(Send(node, self._peers))
             case NeedEntries():
@@ -304,6 +329,25 @@ class CoordinatorMachine:
         if member is not None and member.present:
             self._append(Left(node=ban.node, reason=f"banned: {ban.reason}"[:MAX_TEXT]))
         self._effects.append(Dismiss(ban.node, banned(ban, self._instant.wall_ms)))
+
+    def _change_key(self, rotated: Rotated | None) -> None:
+        """Another key speaks for a node from now on."""
+        if rotated is not None:
+            self._append(rotated)
+            self._keys.recheck()
+
+    def _revoke(self, asked: RevokeAsked) -> None:
+        """No key speaks for a member any more: its work that is not sealed is void, and it has to go."""
+        if self.view.stopped is not None or not self._keys.may_revoke(asked.node):
+            return
+        reason = asked.reason[:MAX_TEXT]
+        self._append(Revoked(node=asked.node, reason=reason, word=asked.word))
+        self._claims.refuse(asked.node, f"its keys were revoked: {reason}")
+        self._keys.recheck()
+        self.seats.left(asked.node)
+        if self.view.members[asked.node].present:
+            self._append(Left(node=asked.node, reason=f"keys revoked: {reason}"[:MAX_TEXT]))
+        self._effects.append(Dismiss(asked.node, revoked()))
 
     def _goodbye(self, node: NodeId, reason: str) -> None:
         self.seats.left(node)
@@ -429,7 +473,8 @@ class CoordinatorMachine:
             self._settle_digests(digests)
         if self.view.plan is None and self.view.unsettled is None:
             self._take_graft()
-            if spent := budget_spent(self.recipe, self.view, self._instant.wall_ms):
+            spent = budget_spent(self.recipe, self.view, self._instant.wall_ms)
+            if spent := spent or self.privacy.all_spent():
                 self._stop(spent)
             elif plan := self._rounds.open(now):
                 self._append(plan)
@@ -468,7 +513,7 @@ class CoordinatorMachine:
     def _append(self, body: Body) -> None:
         try:
             link = make_link(
-                self._identity, self.run, self.view.head, self._term, self._instant.wall_ms, body
+                self._keys.signer, self.run, self.view.head, self._term, self._instant.wall_ms, body
             )
             credited = self.crediting.take(link)
         except BadEntry as error:

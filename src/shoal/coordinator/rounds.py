@@ -9,6 +9,7 @@ from __future__ import annotations
 from shoal.base.ids import NodeId
 from shoal.coordinator.claims import Claims
 from shoal.coordinator.market import Market
+from shoal.coordinator.private import PrivacyBudgets
 from shoal.coordinator.seats import Seats
 from shoal.planner.loop import AwarePlanner, Came
 from shoal.runlog.entries import Claim, Plan, Seal
@@ -30,7 +31,9 @@ class Rounds:
         market: Market,
         now: float,
         planner: AwarePlanner | None = None,
+        privacy: PrivacyBudgets | None = None,
     ) -> None:
+        self._privacy = privacy
         self.waiting_for = "nodes to join"
         """In words, what the run is waiting for now."""
         self._recipe = recipe
@@ -118,7 +121,8 @@ class Rounds:
 
     def _ready(self, now: float) -> list[NodeId]:
         """Who can be given work, and wants it for the run's price."""
-        return self._market.willing(self._seats.ready(now, self._view))
+        ready = self._market.willing(self._seats.ready(now, self._view))
+        return self._privacy.able(ready) if self._privacy else ready
 
     def _too_few(self, nodes: list[NodeId], now: float) -> bool:
         """True, and said, if a round has to wait for more nodes."""
@@ -128,6 +132,8 @@ class Rounds:
             dear = self._market.unwilling(self._seats.ready(now, self._view))
             self.waiting_for = f"{missing} more ready node{'s' if missing > 1 else ''} to begin a round"
             self.waiting_for += f"; {dear}" if dear else ""
+            private = self._privacy is not None and self._privacy.guarantee is not None
+            self.waiting_for += " with privacy budget left" if private else ""
             self._opened_at = now
         return missing > 0
 

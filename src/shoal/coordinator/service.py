@@ -51,12 +51,21 @@ from shoal.coordinator.events import (
     Keep,
     Lost,
     Prune,
+    RevokeAsked,
     Said,
     Send,
     SendEntries,
     SendReceipt,
     Tell,
     Ticked,
+)
+from shoal.coordinator.keyring import (
+    leads_to,
+    not_a_member,
+    own_keys,
+    read_keys,
+    revocation_in,
+    revoked,
 )
 from shoal.coordinator.leading import Lead
 from shoal.coordinator.machine import CoordinatorMachine
@@ -67,6 +76,7 @@ from shoal.replica.state import decode_state, state_hash
 from shoal.replica.swarm import Swarm
 from shoal.runlog.chain import Equivocation
 from shoal.runlog.evidence import Evidence
+from shoal.runlog.keys import Revocation
 from shoal.runlog.statements import most_bytes
 from shoal.strategy.recipe import Recipe, recipe_in_log
 from shoal.wire.identity import Identity
@@ -82,6 +92,7 @@ from shoal.wire.messages import (
     decode,
     encode,
 )
+from shoal.wire.signed import parse
 
 log = logging.getLogger(__name__)
 
@@ -206,7 +217,7 @@ class CoordinatorService:
         """Take a run from the store into service, having checked its whole log."""
         entries = await self.host.work(lambda: list(self.store.read(run)))
         books = await self.host.work(
-            lambda: open_books(entries, run, self.store, self.identity, self.host.reached)
+            lambda: open_books(entries, run, self.store, self.identity.first, self.host.reached)
         )
         view, finding = books.crediting.view, books.finding
         if finding is not None or view.genesis is None:
@@ -216,16 +227,16 @@ class CoordinatorService:
                 f"run {run[:12]}: {what}",
                 "restore the store from a copy; `shoal log verify` shows where it breaks",
             )
-        if view.genesis.coordinator != self.identity.public:
+        if not leads_to(view, self.identity):
             raise ShoalError(
                 "SH-KEY-02",
-                f"run {run[:12]} was founded under another coordinator's key",
-                "start the coordinator with the home (and key file) that founded the run",
+                f"run {run[:12]} belongs to a coordinator with another key than this one's",
+                "start the coordinator with the home that founded the run, or in which its key was replaced",
             )
         kept = await self.host.work(lambda: self.store.kept(run, CLAIM_PREFIX))
         wishes = await self.host.work(lambda: self.store.kept(run, WISH_PREFIX))
         tokens = await self.host.work(lambda: self.store.kept(run, TOKEN_PREFIX))
-        evidence = await self.host.work(lambda: load_evidence(self.store, run, self.identity.public))
+        evidence = await self.host.work(lambda: load_evidence(self.store, run, lambda: view.coordinator_keys))
         blobs = self.blob_store(run)
         machine = CoordinatorMachine(
             identity=self.identity,
@@ -332,7 +343,7 @@ class CoordinatorService:
             blobs=blobs,
             read_entry=self._entry_reader(run),
             is_member=lambda node: False,
-            evidence=load_evidence(self.store, run, self.identity.public),
+            evidence=load_evidence(self.store, run, lambda: own_keys(self.identity)),
             quota_bytes=0,
             max_blob_bytes=0,
         )
@@ -372,9 +383,14 @@ class CoordinatorService:
         run.connections[node] = connection
         if old is not None:
             await old.channel.close()
+        shown = read_keys(hello, run.machine.view)
+        if isinstance(shown, Refuse):  # Its keys were revoked while it was being let in.
+            await channel.close()
+            return
         arrived = Arrived(
             node=node,
-            public=hello.public,
+            public=shown.public,
+            line=shown.line,
             name=clean_name(hello.name),
             address=hello.address[:200],
             length=max(0, hello.length),
@@ -406,6 +422,8 @@ class CoordinatorService:
                 if not isinstance(hello, Hello):
                     return None
                 refuse = await self._judge(hello, nonce)
+                if refuse is None and hello.revoke is not None:
+                    refuse = await self._revoked(hello)
                 if refuse is not None or hello.probe:
                     await channel.send(encode(refuse or self._welcome(hello.run)))
                     return None
@@ -422,6 +440,15 @@ class CoordinatorService:
         machine = self.runs[run].machine
         heartbeat_s = machine.recipe.membership.heartbeat_s
         return Welcome(run=run, heartbeat_s=heartbeat_s, length=machine.view.length)
+
+    async def _revoked(self, hello: Hello) -> Refuse:
+        """A node says that its keys count no more: whoever holds the key may, and nobody comes in with it again."""
+        word = revocation_in(hello, self.runs[hello.run].machine.view)
+        said = parse(word.payload, Revocation) if word is not None else None
+        if said is None:
+            return not_a_member()
+        await self.post(hello.run, RevokeAsked(said.node, said.reason, word))
+        return revoked()
 
     async def _judge(self, hello: Hello, nonce: bytes) -> Refuse | None:
         run = self.runs.get(hello.run)

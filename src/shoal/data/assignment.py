@@ -34,6 +34,12 @@ def sample_indices(seed: int, start: int, count: int, items: int) -> Indices:
     return chosen
 
 
+def part_samples(seed: int, places: Indices, items: int) -> Indices:
+    """The samples at these places of an order of all `items` that is drawn for cutting them into parts."""
+    mixed = int.from_bytes(blake3.blake3(f"shoal/parts/{seed}".encode()).digest(length=7), "little")
+    return _permuted(places.astype(np.uint64), items, _round_keys(mixed, 0)).astype(np.int64)
+
+
 def _round_keys(seed: int, epoch: int) -> _Words:
     digest = blake3.blake3(f"shoal/sample/{seed}/{epoch}".encode()).digest(length=8 * ROUNDS)
     return np.frombuffer(digest, dtype="<u8").astype(np.uint64)

@@ -25,6 +25,7 @@ from shoal.runlog.entries import DataRange, Genesis, Graft
 from shoal.runlog.view import RunView
 from shoal.runlog.work import Planned
 from shoal.strategy.recipe import Recipe
+from shoal.strategy.signing import founder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +85,9 @@ class Region:
             room.put(parent.read(blob))
         state = initial_state(parent.state.layout, parent.state.params, recipe.strategy.fold_rules().slots)
         snapshot = encode_state(state)
+        signer = founder(recipe, service.identity)
         genesis = Genesis(
-            coordinator=service.identity.public,
+            coordinator=signer.public,
             recipe=as_logged(recipe),
             manifest=parent.genesis.manifest,
             layout=parent.genesis.layout,
@@ -95,7 +97,7 @@ class Region:
             arithmetic=ARITHMETIC,
             parent=parent.run,
         )
-        link = make_link(service.identity, run, NO_HEAD, FIRST_TERM, service.host.clock.wall_ms(), genesis)
+        link = make_link(signer, run, NO_HEAD, FIRST_TERM, service.host.clock.wall_ms(), genesis)
         RunView().apply(link)  # the check that every reader of this log will make
         service.store.append(run, link.entry.position, link.encoded)
         return run

@@ -156,7 +156,8 @@ class Auditor:
                 del self._unsaid[key]
 
     async def _say(self, key: Key, word: Screening | Verdict) -> None:
-        signed = sign(self._identity, word)
+        hybrid = self._means is not None and self._means.recipe.identity.signatures == "hybrid"
+        signed = sign(self._identity.hybrid if hybrid else self._identity, word)
         message = Audited(screening=signed) if isinstance(word, Screening) else Audited(verdict=signed)
         self._unsaid[key] = (word, message)
         await self._send(message)

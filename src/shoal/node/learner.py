@@ -21,6 +21,7 @@ from shoal.codec.base import CHUNK, Source
 from shoal.codec.feedback import encode_with_feedback
 from shoal.codec.sparse import SparseCodec
 from shoal.data.assignment import sample_indices
+from shoal.node.private import Privately
 from shoal.node.progress import Progress, Unsettled
 from shoal.replica.blobs import chunk_list
 from shoal.replica.fold import PLAIN, SealedBlob
@@ -50,6 +51,8 @@ class _Local(msgspec.Struct, frozen=True):
     """Of the update that was made last, see `Unsettled.place`."""
     shards: int = 0
     """Of the same, see `Unsettled.shards`."""
+    salt: bytes = b""
+    """In a private run: secret, so that the hash in the claim tells nothing about what is hashed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,8 +95,11 @@ class Met:
 class Learner:
     """Owns a trainer, and works where its parameters are. Not safe for concurrent use: one job at a time."""
 
-    def __init__(self, trainer: Trainer, recipe: Recipe, train_items: int) -> None:
+    def __init__(
+        self, trainer: Trainer, recipe: Recipe, train_items: int, privately: Privately | None = None
+    ) -> None:
         self.trainer = trainer
+        self.privately = privately
         self.progress = Progress()
         self.unsettled: tuple[Unsettled, ...] = ()
         self._recipe = recipe
@@ -223,6 +229,13 @@ class Learner:
     def train(self, assignment: Assignment, first_step: int, done: int, steps: int) -> None:
         """Steps [done, done + steps) of an assignment. `first_step` is where the schedule stood before."""
         batch, first = assignment.batch, assignment.data.start + done * assignment.batch
+        if self.privately is not None:
+            for number in range(done, done + steps):
+                tokens = self.privately.train(self.trainer, assignment, first_step, number)
+                start = assignment.data.start + number * batch
+                # No loss: it is not noised, and would tell of the samples.
+                self.progress.add(0.0, batch, tokens, start, begins=number == 0)
+            return
         # Drawing all at once is cheaper.
         drawn = sample_indices(self._recipe.seed, first, steps * batch, self._items)
         for number in range(done, done + steps):
@@ -254,11 +267,12 @@ class Learner:
         residual, parts = self._residual, []
         if self._feedback and residual is None:
             residual = torch.zeros_like(local)
+        hide = self._hiding(spans)
         for index, start, stop in spans:
             part = slice(start, stop)
             here = Here(local=local[part], anchor=anchor[part], known=self._known[part])
             made = self._merge.make(here)
-            update = self._outgoing(made.update, index, part, base)
+            update = self._outgoing(hide(made.update), index, part, base)
             seed = _seed(self._recipe.seed, round_number, f"{index}/{start}" if shards else str(index))
             if residual is None:
                 payload = codec.encode(update, seed)
@@ -279,6 +293,15 @@ class Learner:
         progress, self.progress = self.progress, Progress()
         blob = join_parts([payload for _, payload in parts]) if shards else encode_update(parts)
         return MadeUpdate(blob=blob, progress=progress)
+
+    def _hiding(self, spans: tuple[Span, ...]) -> Callable[[torch.Tensor], torch.Tensor]:
+        """What clips and noises the parts of the next update, where whole updates are private: before anything else
+        sees them, the residual too."""
+        if self.privately is None or self.privately.by_sample or self._anchor is None or self._known is None:
+            return _as_it_is
+        local, anchor, known = self.trainer.params().detach(), self._anchor, self._known
+        heres = (Here(local=local[a:b], anchor=anchor[a:b], known=known[a:b]) for _, a, b in spans)
+        return self.privately.hiding(self._merge.make(here).update for here in heres)
 
     def _spans(self, fragments: tuple[int, ...], shards: int) -> tuple[Span, ...]:
         """What is encoded by itself: every fragment, or every shard of them."""
@@ -356,7 +379,8 @@ class Learner:
 
     def local_state(self) -> bytes:
         residual = b"" if self._residual is None else self._residual.cpu().numpy().tobytes()
-        local = _Local(self.trainer.local_state(), residual, self.unsettled, self._place, self._shards)
+        salt = self.privately.salt() if self.privately is not None else b""
+        local = _Local(self.trainer.local_state(), residual, self.unsettled, self._place, self._shards, salt)
         return msgspec.msgpack.encode(local)
 
     def load_local_state(self, data: bytes) -> None:
@@ -373,6 +397,10 @@ class Learner:
             self._residual = kept.to(self.trainer.params().device)
         self.unsettled, self._place, self._shards = local.unsettled, local.place, local.shards
         self._local_hash = private_id(data)
+
+
+def _as_it_is(update: torch.Tensor) -> torch.Tensor:
+    return update
 
 
 def private_id(data: bytes) -> BlobId:

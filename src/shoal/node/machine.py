@@ -51,6 +51,7 @@ from shoal.runlog.view import MAX_TEXT, RunView, Step
 from shoal.runlog.work import Planned
 from shoal.strategy.recipe import Recipe, recipe_in_log
 from shoal.wire import messages
+from shoal.wire.hybrid import PUBLIC_BYTES
 from shoal.wire.identity import node_id
 from shoal.wire.signed import Signed
 
@@ -182,7 +183,7 @@ class NodeMachine:
     def _paid(self, encoded: bytes) -> None:
         """Keep a receipt that is this node's, signed by the coordinator, of this log as far as it is known here."""
         genesis = self.view.genesis
-        receipt = read_receipt(encoded, self._run, genesis.coordinator) if genesis else None
+        receipt = read_receipt(encoded, self._run, genesis.coordinator[:PUBLIC_BYTES]) if genesis else None
         if receipt is None or receipt.node != self.node or receipt.page < 0 or receipt.position < 0:
             return
         hashes = self.view.hashes
@@ -236,7 +237,8 @@ class NodeMachine:
         position = link.entry.position
         if self.view.hashes[position] == link.hash or self.view.genesis is None:
             return
-        if link.entry.run == self.view.run and check_signature(link, self.view.genesis.coordinator):
+        keys = self.view.coordinator_keys
+        if link.entry.run == self.view.run and any(check_signature(link, public) for public in keys):
             self._effects.append(Disputed(position, link.encoded))
 
     # --- state -------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from shoal.node.link import ControlLink
 from shoal.node.machine import NodeMachine
 from shoal.node.meeting import fetch_meeting
 from shoal.node.options import NodeOptions, TrainerFactory
+from shoal.node.private import Privately, private_part
 from shoal.node.progress import Unsettled
 from shoal.node.session import Invitation
 from shoal.node.supply import RETRY_S, Supply, Waiting
@@ -49,12 +50,13 @@ from shoal.replica.swarm import Swarm
 from shoal.runlog.chain import Equivocation
 from shoal.runlog.entries import Attestation, Claim, Folding, Genesis
 from shoal.runlog.evidence import Evidence, encode_proof
+from shoal.runlog.keys import Keys
 from shoal.runlog.statements import most_bytes
 from shoal.runlog.view import RunView, SavedState, Step, head_of
 from shoal.runlog.work import Planned
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
-from shoal.wire.identity import Identity
+from shoal.wire.identity import Identity, Signer
 from shoal.wire.messages import (
     Attest,
     Beat,
@@ -62,7 +64,7 @@ from shoal.wire.messages import (
     Heartbeat,
     Offer,
 )
-from shoal.wire.signed import Signed, is_signed, sign
+from shoal.wire.signed import Signed, sign
 
 REQUEST_TIMEOUT_S = 20.0
 MAX_BACKLOG = 4096
@@ -91,6 +93,7 @@ class NodeService:
         folder = SubDisk(host.disk, f"runs/{invitation.run}")
         self.blobs = BlobStore(folder, host.reached)
         self.keeping = Keeping(folder, invitation.run, host.reached)
+        self._own_disk = folder
         self._make_trainer = make_trainer
         self._kept: Claim | None = None
         self._local: bytes | None = None
@@ -105,7 +108,7 @@ class NodeService:
         self._auditor = Auditor(host, identity, self.blobs, self._supply, self._link.send)
         self._folder = ShardFolder(host, folder, self.blobs, self._supply)
         self._evidence = Evidence(
-            run=invitation.run, coordinator=self._coordinator_key, keep=self.keeping.save_proof
+            run=invitation.run, coordinator=self._coordinator_keys, keep=self.keeping.save_proof
         )
         self._watch = Watch(timed, invitation.run, self._link, self._evidence)
         self._model = asyncio.Lock()
@@ -116,6 +119,8 @@ class NodeService:
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
         self._finished: asyncio.Future[str] | None = None
         self._leaving = ""
+        self._exhausted = ""
+        """Why this node contributes no more, once its privacy budget is spent."""
         self._tasks = asyncio.TaskGroup()
         self._running: dict[asyncio.Task[None], None] = {}
         self.machine = self._machine(RunView(), None)
@@ -154,7 +159,7 @@ class NodeService:
         load_view = partial(self.keeping.load_view, self.invitation.coordinator)
         view = await self.host.work(load_view)
         kept = await self.host.work(self.keeping.load_outgoing)
-        if kept is not None and not is_signed(kept[0].signed, Claim, self.identity.public):
+        if kept is not None and not self._own_claim(kept[0], view):
             kept = None  # It rotted, and nobody would take it.
         self.machine = self._machine(view, kept[0] if kept else None)
         self._kept, self._local = (kept[0].claim, kept[1]) if kept else (None, None)
@@ -180,6 +185,19 @@ class NodeService:
         """Whether one who is no member of the run may leave blobs here."""
         return False
 
+    def _own_claim(self, kept: ev.Outgoing, view: RunView) -> bool:
+        """Whether this node signed it: with the key it has, or with one it had when it began the work."""
+        keys = view.keys.get(self.identity.node, Keys(self._signer(view).public))
+        news = Keys(self._signer(view).public)
+        return any(one.signed(kept.signed, Claim, kept.claim.plan) for one in (keys, news))
+
+    def _signer(self, view: RunView) -> Signer:
+        """What signs this node's words as the run asks for it."""
+        return self.identity.for_key(view.genesis.coordinator if view.genesis else b"")
+
+    def _sign(self, word: Claim | Attestation | Folding) -> Signed:
+        return sign(self._signer(self.machine.view), word)
+
     def _machine(self, view: RunView, outgoing: ev.Outgoing | None) -> NodeMachine:
         return NodeMachine(
             node=self.identity.node,
@@ -199,8 +217,8 @@ class NodeService:
             if refusal.code != "SH-LOG-02" or not await self._watch.ask_coordinator():
                 raise
 
-    def _coordinator_key(self) -> bytes | None:
-        return self.machine.view.genesis.coordinator if self.machine.view.genesis else None
+    def _coordinator_keys(self) -> tuple[bytes, ...]:
+        return self.machine.view.coordinator_keys
 
     def _read_entry(self, position: int) -> bytes | None:
         return next(self.keeping.log.read(self.invitation.run, position, position + 1), None)
@@ -292,14 +310,15 @@ class NodeService:
         job_s = self.options.job_s
         done, claimed, pace = 0, False, job_s
         while done < total and not stopped.is_set():
-            if reason := self.options.may_train():
+            left = (total if claimed else goal) - done
+            if reason := self.options.may_train() or self._out_of_privacy(learner, left):
                 self.machine.doing = f"paused: {reason}"
                 await self.host.clock.sleep(RETRY_S)
                 if not stopped.is_set():
                     self.machine.doing = f"training round {work.planned.round}"
                 continue
             left_s = math.inf if claimed else closes_at - self.host.clock.now()
-            count = max(1, int(min((total if claimed else goal) - done, min(job_s, left_s) / pace)))
+            count = max(1, int(min(left, min(job_s, left_s) / pace)))
             async with self._model:
                 if stopped.is_set():
                     break
@@ -312,6 +331,13 @@ class NodeService:
                     if claimed:
                         self._post(ev.Trained(await self._make_claim(work.planned, learner)))
         self._post(ev.TrainingEnded(work.planned.position))
+
+    def _out_of_privacy(self, learner: Learner, steps: int) -> str:
+        """Why this node may not train so many steps more; "" if it may. What was spent never comes back."""
+        if learner.privately is not None:
+            learner.privately.take_place(self.machine.view.members, self.identity.node)
+            self._exhausted = learner.privately.refusal(steps)
+        return self._exhausted
 
     async def _steps(self, learner: Learner, planned: Planned, done: int, count: int) -> float:
         """Some steps as one job; how long one of them took."""
@@ -338,6 +364,8 @@ class NodeService:
         work = (planned.fragments, planned.round, place, self.state, shards, planned.assignment.thin)
         make = partial(learner.make_update, *work)
         made = await self.host.work(make)
+        if learner.privately is not None:
+            await self.host.work(partial(learner.privately.save, self.host.reached))
         blob = await self.host.work(partial(self.blobs.put, made.blob))
         pieces = await self._cut(planned, made.blob)
         if not pieces:
@@ -347,7 +375,7 @@ class NodeService:
         if pieces and self.machine.recipe and self.machine.recipe.storage.pieces:
             needed = self.machine.recipe.storage.pieces.k
             claim = msgspec.structs.replace(claim, pieces=pieces, pieces_needed=needed)
-        outgoing = ev.Outgoing(claim=claim, signed=sign(self.identity, claim))
+        outgoing = ev.Outgoing(claim=claim, signed=self._sign(claim))
         await self.host.work(partial(self.keeping.save_outgoing, outgoing, private.data))
         learner.sent(Unsettled.of(claim))
         return outgoing
@@ -424,7 +452,7 @@ class NodeService:
         )
         word = self._folding(step, await make)
         self.host.reached("node.before-folding")
-        self._post(ev.ShardsFolded(step.position, sign(self.identity, word)))
+        self._post(ev.ShardsFolded(step.position, self._sign(word)))
 
     def _folding(self, step: Step, items: tuple[Item, ...]) -> Folding:
         at = head_of(self.machine.view, step.position)
@@ -447,7 +475,7 @@ class NodeService:
             snapshot=word.snapshot,
             validation=word.validation,
         )
-        await self._link.send(Attest(attestation=sign(self.identity, attestation)))
+        await self._link.send(Attest(attestation=self._sign(attestation)))
 
     async def _adopt(self, work: ev.Adopt) -> None:
         if self._candidate is None or self._candidate[0] != work.at:
@@ -521,7 +549,18 @@ class NodeService:
         )
 
     async def _make_learner(self, trainer: Trainer, recipe: Recipe, genesis: Genesis) -> Learner:
-        return await self.host.work(partial(Learner, trainer, recipe, genesis.manifest.train_items))
+        make = partial(
+            private_part, recipe, genesis.manifest.train_items, self.host.random.randbytes, self._own_disk
+        )
+        privately = await self.host.work(make)
+        return await self.host.work(
+            partial(Learner, trainer, recipe, genesis.manifest.train_items, privately)
+        )
+
+    @property
+    def privately(self) -> Privately | None:
+        """What this node does for its privacy, once the model is built; None where the run asks for none."""
+        return self.learner.privately if self.learner else None
 
     async def _load(self, saved: SavedState) -> None:
         """Begin from a saved state, verified against the hash in the log."""
@@ -573,7 +612,8 @@ class NodeService:
             await self.host.clock.sleep(self._link.heartbeat_s)
 
     def _heartbeat(self) -> Heartbeat:
-        reason = self.options.may_train()  # Whether or not it has work: it is not to be given any.
+        # Whether or not it has work: it is not to be given any.
+        reason = self.options.may_train() or self._exhausted
         up, down = self.options.traffic()
         now = self.host.clock.now()
         progress = self.learner.progress if self.learner else None
@@ -591,6 +631,7 @@ class NodeService:
             device=self.options.device,
             probe=self.meter.beat(now),
             vitals=self.meter.vitals(now, self.options.memory(), self.options.resent()),
+            spent=self.privately.spent if self.privately else 0,
         )
 
     async def _dispute(self, dispute: ev.Disputed) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 from shoal.base.errors import CODES, ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host
 from shoal.base.ids import NodeId, RunId
-from shoal.wire.identity import Identity
+from shoal.runlog.keys import Revocation, shown_line
+from shoal.wire.identity import Identity, Signer
 from shoal.wire.messages import (
     PROTOCOL,
     Challenge,
@@ -48,6 +49,10 @@ class Invitation:
     """For less than this a unit of work the node does not want any."""
     work: int = 0
     """The proof of work, where one was asked for and found."""
+    hybrid: bool = False
+    """Show hybrid keys, which the run asks for."""
+    revoke: str = ""
+    """Do not join: say that none of this node's keys counts any more, for this reason."""
 
     @staticmethod
     def from_ticket(ticket: Ticket, name: str, min_price_micro: int = 0) -> Invitation:
@@ -115,6 +120,11 @@ async def _open_at(
 ) -> Session:
     try:
         return await _try_at(host, identity, invitation, address, blob_address, length, probe)
+    except HybridAsked as asked:
+        if invitation.hybrid:
+            raise asked.refusal from None
+        both = replace(invitation, hybrid=True)
+        return await _open_at(host, identity, both, address, blob_address, length, probe)
     except WorkAsked as asked:
         if invitation.work or asked.bits > MOST_BITS:
             raise asked.refusal from None
@@ -158,28 +168,43 @@ async def _greet(
     if challenge.protocol != PROTOCOL:
         raise version_error(challenge.protocol)
     proof = Proof(run=invitation.run, coordinator=invitation.coordinator, nonce=challenge.nonce)
+    speaker: Signer = identity.hybrid if invitation.hybrid else identity
+    revocation = Revocation(run=invitation.run, node=identity.node, reason=invitation.revoke)
     hello = Hello(
         protocol=PROTOCOL,
         run=invitation.run,
-        public=identity.public,
+        public=identity.first.public,
         token=invitation.token,
         name=invitation.name,
         address=blob_address,
         length=length,
-        proof=sign(identity, proof),
+        proof=sign(speaker, proof),
         min_price_micro=invitation.min_price_micro,
         probe=probe,
         work=invitation.work,
+        hybrid=identity.first.hybrid.public if invitation.hybrid else b"",
+        line=shown_line(identity, hybrid=invitation.hybrid),
+        revoke=sign(speaker, revocation) if invitation.revoke else None,
     )
     await channel.send(encode(hello))
     while True:
         answer = decode(await channel.recv())
         if isinstance(answer, Refuse):
+            if answer.hybrid:
+                raise HybridAsked(refused(answer))
             if answer.work_bits:
                 raise WorkAsked(answer.work_bits, refused(answer))
             raise refused(answer)
         if isinstance(answer, Welcome):
             return answer
+
+
+class HybridAsked(Exception):
+    """The run asks for hybrid keys."""
+
+    def __init__(self, refusal: ShoalError) -> None:
+        super().__init__("hybrid keys")
+        self.refusal = refusal
 
 
 class WorkAsked(Exception):

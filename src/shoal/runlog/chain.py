@@ -13,7 +13,7 @@ import msgspec
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.runlog.entries import Body, Entry, Genesis, Head
-from shoal.wire.identity import Identity, verify
+from shoal.wire.identity import Signer, verify
 from shoal.wire.signed import Signed, digest, parse, sign
 
 MAX_ENTRY_BYTES = 3 << 20
@@ -35,7 +35,7 @@ class Link:
         return Head(self.entry.position, self.hash)
 
 
-def make_link(identity: Identity, run: RunId, head: Head, term: int, time_ms: int, body: Body) -> Link:
+def make_link(identity: Signer, run: RunId, head: Head, term: int, time_ms: int, body: Body) -> Link:
     """The next entry after `head`, signed. Raises `BadEntry` if it would be too long for anyone to read."""
     entry = Entry(
         run=run, position=head.position + 1, previous=head.hash, term=term, time_ms=time_ms, body=body

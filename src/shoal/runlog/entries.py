@@ -336,6 +336,24 @@ class Ban(msgspec.Struct, frozen=True, kw_only=True, tag="ban"):
     reason: str
 
 
+class Rotated(msgspec.Struct, frozen=True, kw_only=True, tag="rotated"):
+    """Another key speaks from here on for a member or the coordinator, see `runlog.keys`. The coordinator's own is the
+    first entry that its new key signs."""
+
+    node: NodeId
+    line: tuple[tuple[Signed, Signed], ...]
+    """One `Succession` after the other, each signed by the old key and by the new one."""
+
+
+class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):
+    """No key speaks for a member any more: by its own word, or by the coordinator's."""
+
+    node: NodeId
+    reason: str
+    word: Signed | None = None
+    """The member's `Revocation`; None where the organiser decided it."""
+
+
 Body = (
     Genesis
     | Joined
@@ -351,6 +369,8 @@ Body = (
     | Funded
     | Audits
     | Ban
+    | Rotated
+    | Revoked
 )
 
 

@@ -27,25 +27,26 @@ def encode_proof(proof: Equivocation) -> bytes:
     return msgspec.msgpack.encode(_Pair(proof.first, proof.second))
 
 
-def read_proof(encoded: bytes, run: RunId, coordinator: bytes) -> Equivocation | None:
-    """The proof in hostile bytes, or None unless it holds against this coordinator (its public key) of this run."""
+def read_proof(encoded: bytes, run: RunId, *coordinator: bytes) -> Equivocation | None:
+    """The proof in hostile bytes, or None unless it holds against this coordinator (one of its public keys) of this
+    run."""
     pair = parse(encoded, _Pair) if len(encoded) <= MAX_PROOF_BYTES else None
     if pair is None:
         return None
     proof = Equivocation(pair.first, pair.second)
-    holds = proof.holds(coordinator) and read_link(proof.first).entry.run == run
+    holds = any(map(proof.holds, coordinator)) and read_link(proof.first).entry.run == run
     return proof if holds else None
 
 
 class Evidence:
     """What one process has against the coordinator of one run: nothing, or the first proof it met.
 
-    `coordinator` gives the coordinator's public key, or None while it is not known; `keep` makes a proof durable.
+    `coordinator` gives the coordinator's public keys, none while they are not known; `keep` makes a proof durable.
     Safe to use from any thread.
     """
 
     def __init__(
-        self, *, run: RunId, coordinator: Callable[[], bytes | None], keep: Callable[[bytes], None]
+        self, *, run: RunId, coordinator: Callable[[], tuple[bytes, ...]], keep: Callable[[bytes], None]
     ) -> None:
         self.proof: Equivocation | None = None
         self.encoded = b""
@@ -73,5 +74,4 @@ class Evidence:
             self.encoded, self.proof = encoded, proof
 
     def _read(self, encoded: bytes) -> Equivocation | None:
-        public = self._coordinator()
-        return None if public is None else read_proof(encoded, self._run, public)
+        return read_proof(encoded, self._run, *self._coordinator())

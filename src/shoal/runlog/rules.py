@@ -25,13 +25,16 @@ from shoal.runlog.entries import (
     Left,
     Plan,
     Rejected,
+    Revoked,
     Rewind,
+    Rotated,
     Screening,
     Seal,
     Snapshot,
     Stopped,
     Verdict,
 )
+from shoal.runlog.key_rules import check_founder, check_key, check_revoked, check_rotated
 from shoal.runlog.sharding import MAX_FOLDERS, MAX_SHARDS, agreed
 from shoal.runlog.statements import (
     SPARE_BYTES,
@@ -74,11 +77,12 @@ def check_body(view: RunView, body: Body) -> Opened:
     """Raise `BadEntry` unless this body may come next; the nodes' statements in it, opened."""
     if (view.genesis is None) != isinstance(body, Genesis):
         raise BadEntry("is a second genesis" if view.genesis else "comes before the genesis entry")
-    if view.stopped is not None and not isinstance(body, Attestations | Snapshot | Rewind):
+    if view.stopped is not None and not isinstance(body, Attestations | Snapshot | Rewind | Rotated):
         raise BadEntry("comes after the run was stopped")
     match body:
         case Joined():
             require(node_id(body.public) == body.node, "names a member whose id is not its key's hash")
+            check_key(view, body)
             require(len(body.name) <= MAX_TEXT, "has a name that is too long")
         case Left():
             require(body.node in view.members, f"lets {body.node} leave, who never joined")
@@ -112,8 +116,12 @@ def check_body(view: RunView, body: Body) -> Opened:
             sound = is_node(body.node) and 0 <= body.until_ms <= MOST_MS
             require(sound, "bans what is no node, or until no time")
             require(len(body.reason) <= MAX_TEXT, "has a reason that is too long")
+        case Rotated():
+            check_rotated(view, body)
+        case Revoked():
+            check_revoked(view, body)
         case Genesis():
-            pass
+            check_founder(body)
     return NOTHING
 
 

@@ -27,7 +27,7 @@ from shoal.runlog.entries import (
     Verdict,
 )
 from shoal.runlog.work import Planned
-from shoal.wire.signed import Signed, is_signed, open_signed, parse
+from shoal.wire.signed import Signed, parse
 
 if TYPE_CHECKING:
     from shoal.runlog.view import Member, RunView, Update
@@ -68,7 +68,7 @@ def open_claim(view: RunView, signed: Signed) -> Claim:
     member = view.members.get(claim.node) if claim else None
     if claim is None or member is None:
         raise BadEntry("has a claim of a node that is not a member")
-    if not is_signed(signed, Claim, member.public):
+    if not view.keys[claim.node].signed(signed, Claim, claim.plan):
         raise BadEntry(f"has a claim that {member.node} did not sign")
     planned = _check_place(view, claim, member)
     _check_content(view, claim)
@@ -170,15 +170,15 @@ def read_receipts(view: RunView, claim: Claim, receipts: tuple[Signed, ...]) -> 
 def open_receipt(view: RunView, signed: Signed) -> Receipt | None:
     """A receipt of this run that a member or the coordinator signed, or None."""
     receipt = _parse_small(signed, Receipt)
-    public = view.public_of(receipt.holder) if receipt is not None and receipt.run == view.run else None
-    return receipt if public and is_signed(signed, Receipt, public) else None
+    keys = view.keys.get(receipt.holder) if receipt is not None and receipt.run == view.run else None
+    return receipt if keys is not None and keys.promised(signed, Receipt) else None
 
 
 def open_attestation(view: RunView, signed: Signed) -> Attestation:
     """A member's attestation of a position of this log. Raises `BadEntry`."""
     word = _parse_small(signed, Attestation)
     member = view.members.get(word.node) if word else None
-    if word is None or member is None or not is_signed(signed, Attestation, member.public):
+    if word is None or member is None or not _says(view, word, signed):
         raise BadEntry("has an attestation that no member signed")
     known = 0 <= word.at.position < view.length and view.hashes[word.at.position] == word.at.hash
     require(known and word.run == view.run, "has an attestation of another log")
@@ -190,11 +190,10 @@ def open_attestation(view: RunView, signed: Signed) -> Attestation:
 
 def open_folding(view: RunView, signed: Signed) -> Folding:
     """A folder's word on shards of the seal whose digests are out. Raises `BadEntry`."""
-    unchecked = parse(signed.payload, Folding) if len(signed.payload) <= MAX_FOLDING_BYTES else None
-    member = view.members.get(unchecked.node) if unchecked else None
-    word = open_signed(signed, Folding, member.public) if member else None
+    word = parse(signed.payload, Folding) if len(signed.payload) <= MAX_FOLDING_BYTES else None
+    member = view.members.get(word.node) if word else None
     step = view.unsettled
-    if word is None or step is None:
+    if word is None or step is None or member is None or not _says(view, word, signed):
         raise BadEntry("has a folder's word that no member signed, or that no seal waits for")
     here = word.at.position == step.position and word.at.hash == view.hashes[step.position]
     require(here and word.run == view.run, "has a folder's word on another seal")
@@ -212,7 +211,7 @@ def open_screening(view: RunView, signed: Signed) -> Screening:
     """A member's scores for every update of a seal that stands. Raises `BadEntry`."""
     word = parse(signed.payload, Screening) if len(signed.payload) <= MAX_FOLDING_BYTES else None
     member = view.members.get(word.node) if word else None
-    if word is None or member is None or not is_signed(signed, Screening, member.public):
+    if word is None or member is None or not _says(view, word, signed):
         raise BadEntry("has a screening that no member signed")
     updates = _updates_at(view, word.run, word.at)
     bounded = all(0 <= score <= MAX_SCORE for score in word.scores)
@@ -224,7 +223,7 @@ def open_verdict(view: RunView, signed: Signed) -> Verdict:
     """A member's verdict on another's claim in a seal that stands. Raises `BadEntry`."""
     word = _parse_small(signed, Verdict)
     member = view.members.get(word.node) if word else None
-    if word is None or member is None or not is_signed(signed, Verdict, member.public):
+    if word is None or member is None or not _says(view, word, signed):
         raise BadEntry("has a verdict that no member signed")
     claims = [(update.claim.node, update.claim.sequence) for update in _updates_at(view, word.run, word.at)]
     require((word.author, word.sequence) in claims, "has a verdict on a claim that its seal does not have")
@@ -233,6 +232,11 @@ def open_verdict(view: RunView, signed: Signed) -> Verdict:
     sound = finite and (word.replayed is None or is_hash(word.replayed))
     require(sound and word.outcome in OUTCOMES, "has a malformed verdict")
     return word
+
+
+def _says(view: RunView, word: Attestation | Folding | Screening | Verdict, signed: Signed) -> bool:
+    """Whether the node that a word names has signed it, with a key that counts for where the word stands."""
+    return view.keys[word.node].signed(signed, type(word), word.at.position)
 
 
 def _updates_at(view: RunView, run: RunId, at: Head) -> tuple[Update, ...]:

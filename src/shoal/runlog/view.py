@@ -34,13 +34,16 @@ from shoal.runlog.entries import (
     Left,
     Plan,
     Rejected,
+    Revoked,
     Rewind,
+    Rotated,
     Screening,
     Seal,
     Snapshot,
     Stopped,
     Verdict,
 )
+from shoal.runlog.keys import Keys, open_line
 from shoal.runlog.pieces import Held, held_pieces, lacking
 from shoal.runlog.rules import MAX_TEXT, Opened, check_body
 from shoal.runlog.sharding import Shard, by_shard, shards_of
@@ -73,6 +76,10 @@ class Member:
     """The sequences of its latest claims that a seal accepted."""
     assigned: list[DataRange] = field(default_factory=list)
     """The samples of its latest assignments."""
+    steps: int = 0
+    """Inner steps in all of its claims that a seal accepted, those that were undone later too."""
+    updates: int = 0
+    """How many claims that were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +193,8 @@ class RunView:
         self.time_ms = 0
         self.hashes: list[str] = []
         self.members: dict[NodeId, Member] = {}
+        self.keys: dict[NodeId, Keys] = {}
+        """Who speaks with which key: members, and the coordinator."""
         self.round = 0
         self.versions: list[int] = []
         self.path: list[Step] = []
@@ -243,12 +252,19 @@ class RunView:
         return self.path[-1].totals if self.path else Totals()
 
     def public_of(self, node: NodeId) -> bytes | None:
-        """The key of a member or of the coordinator."""
-        member = self.members.get(node)
-        if member is not None:
-            return member.public
-        coordinator = self.genesis.coordinator if self.genesis else b""
-        return coordinator if node_id(coordinator) == node else None
+        """The key that speaks for a member or for the coordinator now; None if there is none."""
+        keys = self.keys.get(node)
+        return keys.current or None if keys else None
+
+    @property
+    def coordinator(self) -> NodeId:
+        return node_id(self.genesis.coordinator) if self.genesis else NodeId("")
+
+    @property
+    def coordinator_keys(self) -> tuple[bytes, ...]:
+        """Those that have signed entries and were not revoked, the current one first."""
+        keys = self.keys.get(self.coordinator)
+        return (keys.current, *(public for public, _ in keys.former)) if keys else ()
 
     def fate_of(self, node: NodeId, sequence: int, plan: int) -> bool | None:
         """What became of a claim: True if a seal accepted it, False if none can any more, None while it is open."""
@@ -325,13 +341,20 @@ class RunView:
         if self.genesis is None:
             public, run = genesis_key(link), entry.run
         else:
-            public, run = self.genesis.coordinator, self.run
+            public, run = self._writer(body), self.run
         check_link(link, self.head, self.term, run, public)
         self._take(entry, self.check(body))
         self.run, self.head, self.term, self.time_ms = run, link.head, entry.term, entry.time_ms
         self.hashes.append(link.hash)
         if isinstance(body, Plan) and not self.began_ms:
             self.began_ms = entry.time_ms
+
+    def _writer(self, body: Body) -> bytes:
+        """The key that must have signed the next entry: the coordinator's, or the one that takes over with it."""
+        keys = self.keys[self.coordinator]
+        if isinstance(body, Rotated) and body.node == self.coordinator:
+            return open_line(body.line, body.node, keys.current)[-1].new
+        return keys.current
 
     def check(self, body: Body) -> Opened:
         """Raise `BadEntry` unless this body may come next; the nodes' statements in it, opened."""
@@ -363,6 +386,7 @@ class RunView:
         match body:
             case Genesis():
                 self.genesis = body
+                self.keys[self.coordinator] = Keys(body.coordinator)
                 self.versions = [0] * len(body.layout.fragments)
                 saved = SavedState(0, body.state, body.snapshot, body.snapshot_bytes, ())
                 self.snapshots.append(saved)
@@ -370,6 +394,7 @@ class RunView:
                 member = self.members.get(body.node)
                 if member is None:
                     self.members[body.node] = Member(body.node, body.public, body.name)
+                    self.keys.setdefault(body.node, Keys(body.public))
                 else:
                     member.present = True
             case Left():
@@ -409,6 +434,11 @@ class RunView:
                 self.audit_words += [(entry.position, word) for word in opened.audits]
             case Ban():
                 self.bans[body.node] = (entry.position, body)
+            case Rotated():
+                keys = self.keys[body.node]
+                keys.replace(open_line(body.line, body.node, keys.current), entry.position)
+            case Revoked():
+                self.keys[body.node].revoke()
             case Digests():
                 self.path[-1] = replace(self.path[-1], digests=by_shard(self.path[-1], body.items))
 
@@ -427,6 +457,7 @@ class RunView:
             member = self.members[update.claim.node]
             member.last_sequence = update.claim.sequence
             member.accepted[:] = [*member.accepted, update.claim.sequence][-VERDICTS_KEPT:]
+            member.steps, member.updates = member.steps + update.claim.steps, member.updates + 1
             member.counted_to = update.claim.data[-1].start + update.claim.data[-1].count
         self._settle_rejected(seal.rejected)
         fleet = len(self.planned) if seal.whole else len(updates)

@@ -23,12 +23,14 @@ from shoal.audit.spec import AuditSpec
 from shoal.base.errors import ShoalError
 from shoal.credit.spec import CreditSpec
 from shoal.data.spec import DataSpec
+from shoal.privacy.spec import PrivacySpec
 from shoal.secagg.spec import MaskingSpec
 from shoal.strategy.auditing import unsound_audit
 from shoal.strategy.masking import unsound_masking
 from shoal.strategy.mistakes import Mistake, Unsound, check_plain, explain
 from shoal.strategy.pieces import Section, Strategy, unsound_inside
 from shoal.strategy.presets import PRESETS, expand, inner_defaults
+from shoal.strategy.private import unsound_privacy
 from shoal.training.spec import InnerSpec, ModelSpec
 from shoal.wire.signed import digest
 
@@ -87,6 +89,14 @@ class Pool(Section):
     """What a node needs at least."""
     up_bytes_s: float = Field(default=0.0, ge=0)
     """The uplink that it needs at least."""
+
+
+class IdentitySpec(Section):
+    """How coordinator and nodes sign, see docs/keys.md."""
+
+    signatures: Literal["ed25519", "hybrid"] = "ed25519"
+    """`hybrid`: claims, seals and attestations carry an ML-DSA-65 signature beside the Ed25519 one, and both must hold;
+    about 3.4 kB for each, so that such a run has 400 nodes at most."""
 
 
 class Retention(Section):
@@ -179,11 +189,14 @@ class Recipe(Section):
     budget: Budget
     membership: Membership = Membership()
     pool: Pool = Pool()
+    identity: IdentitySpec = IdentitySpec()
     storage: Storage = Storage()
     evaluation: Evaluation = Evaluation()
     credit: CreditSpec = CreditSpec()
     audit: AuditSpec = AuditSpec()
     masking: MaskingSpec = MaskingSpec()
+    privacy: PrivacySpec | None = None
+    """What nodes promise about the data they train on; null for nothing."""
     start: Start | None = None
     """Begin at checkpoints of earlier runs; null to begin afresh. `shoal ckpt fork` and `merge` write it."""
 
@@ -235,6 +248,12 @@ class Recipe(Section):
     def _masked(self) -> Self:
         if self.masking.on and (why := unsound_masking(self.masking, self.strategy, self.audit)):
             raise Unsound(f"masking {why}")
+        return self
+
+    @model_validator(mode="after")
+    def _private(self) -> Self:
+        if why := unsound_privacy(self):
+            raise Unsound(f"privacy: {why}")
         return self
 
     @model_validator(mode="after")

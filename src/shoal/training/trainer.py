@@ -27,6 +27,7 @@ from shoal.training.flat import flatten
 from shoal.training.localstate import encode_state, restore_state
 from shoal.training.models import AnyModelSpec, build_model, draws_noise, logits_of, loss_of
 from shoal.training.optimisers import make_optimiser
+from shoal.training.private import Noising, PerSample
 from shoal.training.schedule import rate_factor
 from shoal.training.spec import AdamWSpec, MuonSpec, SgdSpec
 
@@ -115,8 +116,13 @@ class TorchTrainer:
         self._flat.grads.zero_()
         with self._noise(step_number, indices):
             loss = self._backward(indices)
+        loss_value = self._descend(loss, step_number)
+        return StepResult(loss=loss_value, samples=len(indices), tokens=self.targets(len(indices)))
+
+    def _descend(self, loss: torch.Tensor, step_number: int) -> float:
+        """Step along the flat gradient; the loss as a number. Raises SH-TRAIN-01."""
         norm = torch.linalg.vector_norm(self._flat.grads)
-        loss_value, norm_value = torch.stack((loss, norm)).tolist()
+        loss_value, norm_value = (float(value) for value in torch.stack((loss, norm)).tolist())
         if not (math.isfinite(loss_value) and math.isfinite(norm_value)):
             raise ShoalError(
                 "SH-TRAIN-01",
@@ -126,7 +132,22 @@ class TorchTrainer:
         if self._inner.clip is not None and norm_value > self._inner.clip:
             self._flat.grads.mul_(self._inner.clip / norm_value)
         self._optimiser.step(rate_factor(self._inner, step_number))
-        return StepResult(loss=loss_value, samples=len(indices), tokens=len(indices) * self._targets)
+        return loss_value
+
+    def private_step(self, indices: Indices, step_number: int, how: Noising) -> None:
+        """One optimiser step on the noised sum of the samples' clipped gradients. Raises SH-TRAIN-01."""
+        self._flat.grads.zero_()
+        by_sample = PerSample(self._flat)
+        rows = min(by_sample.rows, self._inner.micro_batch or len(indices) or 1)
+        with self._noise(step_number, indices), self._autocast():
+            for first in range(0, len(indices), rows):
+                by_sample.add_clipped(self._batch(indices[first : first + rows], "train"), how.clip)
+        by_sample.add_noise(how)
+        self._descend(torch.zeros((), device=self._device), step_number)
+
+    def targets(self, samples: int) -> int:
+        """How many targets so many samples have."""
+        return samples * self._targets
 
     def _backward(self, indices: Indices) -> torch.Tensor:
         """Add the batch's gradient to the flat one, by micro batches; the mean loss."""

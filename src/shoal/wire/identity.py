@@ -1,31 +1,50 @@
 """Who a node is: an Ed25519 key, and an id that is the hash of its public half.
 
 In flow 32 secret bytes; out flow signatures. Invariant: a signature covers a domain (what kind of thing is
-signed) and the exact bytes, so that no signature can be replayed as another kind of thing.
+signed) and the exact bytes, so that no signature can be replayed as another kind of thing. A public key says by its
+length which signatures it asks for: Ed25519's, or those of both kinds (`wire.hybrid`).
 """
 
 from __future__ import annotations
 
 import os
+from functools import cached_property
+from typing import Protocol
 
 import blake3
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from shoal.base.ids import NodeId
+from shoal.wire import hybrid
+from shoal.wire.hybrid import HYBRID_PUBLIC_BYTES, HYBRID_SIGNATURE_BYTES, PUBLIC_BYTES, SIGNATURE_BYTES
 
-PUBLIC_BYTES = 32
-SIGNATURE_BYTES = 64
 MOST_REMEMBERED = 65536
 
 
-class Identity:
-    """A node's key pair. The secret never leaves this object except through `secret` to its key file."""
+class Signer(Protocol):
+    """Whoever can sign: with one key, or with two."""
 
-    def __init__(self, secret: bytes) -> None:
+    @property
+    def public(self) -> bytes: ...
+    @property
+    def node(self) -> NodeId: ...
+    def sign(self, domain: str, payload: bytes) -> bytes: ...
+
+
+class Identity:
+    """A node's key pair. The secret never leaves this object except through `secret` to its key file.
+
+    `first` is the key pair whose public half the node's id is the hash of: itself, or where a later key speaks for the
+    node (`runlog.keys`) the one it began with, by which peers connect. `line` are the words by which each key named the
+    next."""
+
+    def __init__(self, secret: bytes, *, first: Identity | None = None, line: tuple[bytes, ...] = ()) -> None:
         self.private = Ed25519PrivateKey.from_private_bytes(secret)
         self.public: bytes = self.private.public_key().public_bytes_raw()
-        self.node: NodeId = node_id(self.public)
+        self.first: Identity = first or self
+        self.line = line
+        self.node: NodeId = node_id(self.first.public)
 
     @staticmethod
     def generate() -> Identity:
@@ -38,25 +57,60 @@ class Identity:
     def sign(self, domain: str, payload: bytes) -> bytes:
         message = _message(domain, payload)
         signature = self.private.sign(message)
-        _remember((self.public, message, signature), True)
+        _remember(_check(self.public, message, signature), True)
         return signature
+
+    @cached_property
+    def hybrid(self) -> HybridIdentity:
+        """The same, signing with both kinds of key."""
+        return HybridIdentity(self)
+
+    def for_key(self, public: bytes) -> Signer:
+        """What signs as a run asks for that knows this node by such a key."""
+        return self.hybrid if is_hybrid(public) else self
 
     def __repr__(self) -> str:
         return f"Identity({self.node})"
 
 
+class HybridIdentity:
+    """A node that signs with Ed25519 and ML-DSA-65. Its id is that of its first key."""
+
+    def __init__(self, identity: Identity) -> None:
+        self._key = hybrid.HybridKey(identity.secret)
+        self.public = self._key.public
+        self.node = identity.node
+
+    def sign(self, domain: str, payload: bytes) -> bytes:
+        message = _message(domain, payload)
+        signature = self._key.sign(message)
+        _remember(_check(self.public, message, signature), True)
+        return signature
+
+
+def is_hybrid(public: bytes) -> bool:
+    return len(public) == HYBRID_PUBLIC_BYTES
+
+
 def node_id(public: bytes) -> NodeId:
-    """The id that belongs to a public key."""
-    return NodeId(blake3.blake3(public).hexdigest()[:40])
+    """The id that belongs to a public key: a hybrid one has that of its Ed25519 half, by which peers connect."""
+    first = public[:PUBLIC_BYTES] if is_hybrid(public) else public
+    return NodeId(blake3.blake3(first).hexdigest()[:40])
 
 
 def verify(public: bytes, domain: str, payload: bytes, signature: bytes) -> bool:
-    """True if the holder of `public` signed exactly this. Never raises, whatever the bytes."""
-    if len(public) != PUBLIC_BYTES or len(signature) != SIGNATURE_BYTES:
+    """True if the holder of `public` signed exactly this, with both keys if there are two. Never raises, whatever the
+    bytes."""
+    if _SIGNATURES.get(len(public)) != len(signature):
         return False
-    check = (public, _message(domain, payload), signature)
+    message = _message(domain, payload)
+    check = _check(public, message, signature)
     sound = _remembered.get(check)
-    return _remember(check, _is_sound(*check)) if sound is None else sound
+    return _remember(check, _is_sound(public, message, signature)) if sound is None else sound
+
+
+_SIGNATURES = {PUBLIC_BYTES: SIGNATURE_BYTES, HYBRID_PUBLIC_BYTES: HYBRID_SIGNATURE_BYTES}
+"""Bytes of a public key, and of the signatures that it asks for."""
 
 
 def _message(domain: str, payload: bytes) -> bytes:
@@ -67,6 +121,18 @@ def _message(domain: str, payload: bytes) -> bytes:
 _remembered: dict[tuple[bytes, bytes, bytes], bool] = {}
 
 
+def forget_checks() -> None:
+    """Check everything anew, to measure what a check takes."""
+    _remembered.clear()
+
+
+def _check(public: bytes, message: bytes, signature: bytes) -> tuple[bytes, bytes, bytes]:
+    """By what a check is remembered; hybrid keys and signatures, which are long, by their hashes."""
+    if not is_hybrid(public):
+        return public, message, signature
+    return blake3.blake3(public).digest(), message, blake3.blake3(signature).digest()
+
+
 def _remember(check: tuple[bytes, bytes, bytes], sound: bool) -> bool:
     if len(_remembered) >= MOST_REMEMBERED:
         _remembered.clear()
@@ -75,6 +141,8 @@ def _remember(check: tuple[bytes, bytes, bytes], sound: bool) -> bool:
 
 
 def _is_sound(public: bytes, message: bytes, signature: bytes) -> bool:
+    if is_hybrid(public):
+        return hybrid.is_sound(public, message, signature)
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):

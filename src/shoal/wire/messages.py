@@ -43,6 +43,12 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """Only ask whether it would be let in: it is answered as if it joined, and does not."""
     work: int = 0
     """The proof of work that the run asks for, see `wire.work`."""
+    hybrid: bytes = b""
+    """In a run with hybrid signatures: the node's first key with its second half."""
+    line: tuple[bytes, ...] = ()
+    """How its first key came to be followed by the one that signed the proof, see `runlog.keys`."""
+    revoke: Signed | None = None
+    """Its word that none of its keys counts any more; it does not join then."""
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +78,8 @@ class Refuse(msgspec.Struct, frozen=True, kw_only=True, tag="refuse"):
     next_step: str
     work_bits: int = 0
     """A proof of so much work would let it in; 0 if none would."""
+    hybrid: bool = False
+    """A hybrid key would."""
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True, tag="peers"):
@@ -144,6 +152,8 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag="heartbeat"):
     probe: int = 0
     """Comes back in the answer, for the sender to time."""
     vitals: Vitals | None = None
+    spent: int = 0
+    """In a private run: how many releases its ledger counts."""
 
 
 class Beat(msgspec.Struct, frozen=True, kw_only=True, tag="beat"):

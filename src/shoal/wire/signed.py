@@ -11,7 +11,7 @@ from typing import TypeVar
 import blake3
 import msgspec
 
-from shoal.wire.identity import Identity, verify
+from shoal.wire.identity import Signer, verify
 
 T = TypeVar("T")
 _encoder = msgspec.msgpack.Encoder()
@@ -25,7 +25,7 @@ class Signed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     signature: bytes
 
 
-def sign(identity: Identity, value: msgspec.Struct) -> Signed:
+def sign(identity: Signer, value: msgspec.Struct) -> Signed:
     """Sign a struct; its class name is the domain, so a claim's signature can never pass for a receipt's."""
     payload = _encoder.encode(value)
     return Signed(payload, identity.sign(type(value).__name__, payload))

@@ -35,6 +35,8 @@ T = TypeVar("T")
 class Desk:
     """Carries out nothing; remembers what the machine wanted."""
 
+    identity = COORDINATOR
+
     def __init__(self, recipe: Recipe | None = None) -> None:
         self.recipe = recipe or small_recipe()
         clerk = Clerk()
@@ -50,7 +52,7 @@ class Desk:
         _, finding = verify_log(self.entries, follower=crediting)
         assert finding is None
         return CoordinatorMachine(
-            identity=COORDINATOR,
+            identity=self.identity,
             crediting=crediting,
             recipe=self.recipe,
             kept=self.kept,

@@ -28,7 +28,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         identity = Identity.generate()
         self.host = RealHost(identity, FileDisk(folder), peer_port=0)
-        self.evidence = Evidence(run=RUN, coordinator=lambda: COORDINATOR.public, keep=lambda _: None)
+        self.evidence = Evidence(run=RUN, coordinator=lambda: (COORDINATOR.public,), keep=lambda _: None)
         resources = RunResources(
             run=RUN,
             identity=identity,

@@ -36,7 +36,7 @@ def _resources(quota_bytes: int = 1 << 40, max_blob_bytes: int = 1 << 40) -> tup
         blobs=blobs,
         read_entry=lambda position: ENTRIES[position] if position < len(ENTRIES) else None,
         is_member=lambda node: node[0] == "m",
-        evidence=Evidence(run=RUN, coordinator=lambda: COORDINATOR.public, keep=lambda _: None),
+        evidence=Evidence(run=RUN, coordinator=lambda: (COORDINATOR.public,), keep=lambda _: None),
         quota_bytes=quota_bytes,
         max_blob_bytes=max_blob_bytes,
     )

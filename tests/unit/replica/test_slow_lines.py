@@ -44,7 +44,7 @@ async def _seed(stack: AsyncExitStack, folder: Path, **limits: float) -> Peer:
         blobs=blobs,
         read_entry=lambda _: None,
         is_member=lambda _: True,
-        evidence=Evidence(run=RUN, coordinator=lambda: None, keep=lambda _: None),
+        evidence=Evidence(run=RUN, coordinator=lambda: (), keep=lambda _: None),
         quota_bytes=1 << 40,
     )
     return Peer(node=identity.node, address=await host.offer(ResourcesByRun({RUN: resources})))

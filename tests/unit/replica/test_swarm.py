@@ -65,7 +65,7 @@ class Hosts:
                 blobs=store,
                 read_entry=lambda position: None,
                 is_member=self.members.__contains__,
-                evidence=Evidence(run=RUN, coordinator=lambda: None, keep=lambda _: None),
+                evidence=Evidence(run=RUN, coordinator=lambda: (), keep=lambda _: None),
                 quota_bytes=1 << 40,
             )
             host.resources = by_run

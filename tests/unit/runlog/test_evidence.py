@@ -10,8 +10,8 @@ from .proofs import ONE, PROOF, TWO, WORTHLESS
 from .small_log import COORDINATOR, RUN
 
 
-def _evidence(kept: list[bytes], public: bytes | None = COORDINATOR.public) -> Evidence:
-    return Evidence(run=RUN, coordinator=lambda: public, keep=kept.append)
+def _evidence(kept: list[bytes], keys: tuple[bytes, ...] = (COORDINATOR.public,)) -> Evidence:
+    return Evidence(run=RUN, coordinator=lambda: keys, keep=kept.append)
 
 
 def test_a_proof_is_kept_once_and_handed_on() -> None:
@@ -34,7 +34,7 @@ def test_what_proves_nothing_has_no_effect(why: str) -> None:
 
 
 def test_nothing_is_proved_while_the_coordinators_key_is_unknown() -> None:
-    assert not _evidence([], public=None).take(PROOF)
+    assert not _evidence([], keys=()).take(PROOF)
 
 
 def test_what_was_kept_counts_after_a_restart() -> None:
@@ -48,7 +48,7 @@ def test_what_cannot_be_kept_is_not_acted_on() -> None:
     def full(_: bytes) -> None:
         raise ShoalError("SH-DISK-01", "full", "free some space")
 
-    evidence = Evidence(run=RUN, coordinator=lambda: COORDINATOR.public, keep=full)
+    evidence = Evidence(run=RUN, coordinator=lambda: (COORDINATOR.public,), keep=full)
     with pytest.raises(ShoalError):
         evidence.take(PROOF)
     assert evidence.proof is None

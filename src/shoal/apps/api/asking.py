@@ -29,6 +29,8 @@ from shoal.apps.api.models import (
     PauseRequest,
     RecipeCheck,
     RecipeForms,
+    RevokedAnswer,
+    RevokeRequest,
     RewindRequest,
     RunSummary,
     SampleAnswer,
@@ -184,6 +186,12 @@ def _letting_in(routes: APIRouter, desk: Desk) -> None:
         name, _ = desk.find(run)
         made = await desk.ban(name, wish.node, wish.seconds, wish.reason)
         return Banned(run=name, node=made.node, until_ms=made.until_ms, reason=made.reason)
+
+    @routes.post("/runs/{run}/revocations", status_code=201, summary="Revoke a node's keys, for good")
+    async def revoke(run: str, wish: RevokeRequest) -> RevokedAnswer:
+        name, _ = desk.find(run)
+        node = await desk.revoke(name, wish.node, wish.reason)
+        return RevokedAnswer(run=name, node=node, reason=wish.reason)
 
     @routes.get(
         "/runs/{run}/invitation", summary="What a volunteer needs: the command, a QR code, and what it uses"

@@ -72,6 +72,11 @@ class ApiClient:
         wish = {"node": node, "seconds": seconds, "reason": reason}
         return self._object("POST", f"/api/v1/runs/{_part(run)}/bans", json=wish)
 
+    def revoke(self, run: str, node: str, reason: str) -> dict[str, Any]:
+        """No key speaks for a node any more."""
+        wish = {"node": node, "reason": reason}
+        return self._object("POST", f"/api/v1/runs/{_part(run)}/revocations", json=wish)
+
     def ticket(
         self, run: str, expires_s: float | None, uses: int | None = None, nodes: tuple[str, ...] = ()
     ) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.admission import JoinToken, token_hash
 from shoal.coordinator.changing import Change, changeable
-from shoal.coordinator.events import BanAsked, Event, FundAsked, RewindAsked, StopAsked
+from shoal.coordinator.events import BanAsked, Event, FundAsked, RevokeAsked, RewindAsked, StopAsked
 from shoal.coordinator.founding import Founded, add_token, as_logged, found_run
 from shoal.coordinator.service import CoordinatorService, Run
 from shoal.planner.matching import MATCHERS
@@ -197,6 +197,17 @@ class Desk:
         until_ms = wall_ms + int(seconds * 1000) if seconds else 0
         await self._post(run, BanAsked(node, until_ms, reason), lambda: _said(view, node) == until_ms)
         return view.bans[node][1]
+
+    async def revoke(self, run: RunId, who: str, reason: str) -> NodeId:
+        """No key speaks for a node any more, for good. Raises SH-RUN-01 or SH-CREDIT-02."""
+        view = self.service.runs[run].machine.view
+        if view.stopped is not None:
+            raise _not_now(f"the run has ended: {view.stopped}", "nobody takes part in it any more")
+        node = find_member(view, who)
+        if view.public_of(node) is None:
+            raise _not_now(f"the keys of {node[:12]} were revoked before", "there is nothing left to revoke")
+        await self._post(run, RevokeAsked(node, reason), lambda: view.public_of(node) is None)
+        return node
 
     async def ticket(
         self, run: RunId, expires_s: float | None, uses: int | None = None, nodes: tuple[str, ...] = ()

@@ -20,6 +20,7 @@ _RUN_GAUGES: dict[str, tuple[str, Callable[[RunStatus], float | None]]] = {
     "shoal_nodes_live": ("Nodes whose lease runs.", lambda run: run.nodes_live),
     "shoal_train_loss": ("Mean training loss of the last round.", lambda run: run.train_loss),
     "shoal_validation_loss": ("The latest validation loss.", lambda run: run.validation_loss),
+    "shoal_privacy_epsilon_budget": ("What each node may spend.", lambda run: _budget(run)),
     "shoal_snapshot_position": ("Position of the latest saved state.", lambda run: run.snapshot.at),
     "shoal_run_over": ("1 once the run has ended.", lambda run: float(run.stopped is not None)),
 }
@@ -43,8 +44,13 @@ _NODE_GAUGES: dict[str, tuple[str, Callable[[NodeStatus], float | None]]] = {
     "shoal_node_uptime_ratio": ("Time here since it first came.", lambda node: _of(node, "uptime")),
     "shoal_node_delivered_ratio": ("Work that came in time.", lambda node: _of(node, "delivered")),
     "shoal_node_quality_ratio": ("What its updates were worth.", lambda node: _of(node, "quality")),
+    "shoal_node_privacy_epsilon": ("What a node has spent of its privacy.", lambda node: node.epsilon),
     "shoal_node_health": ("The planner's score, 0 to 1.", lambda node: _of(node, "health")),
 }
+
+
+def _budget(run: RunStatus) -> float | None:
+    return run.privacy.epsilon if run.privacy else None
 
 
 def _of(node: NodeStatus, field: str) -> float | None:

@@ -91,6 +91,18 @@ class NodeStatus(_Answer):
     rejected: str | None = Field(description="Why its last rejected update was rejected.")
     planned: str | None = Field(default=None, description="Why it has the work that it has, in words.")
     measured: NodeMeasured | None = Field(default=None, description="Of its device and its line.")
+    epsilon: float | None = Field(default=None, description="In a private run: what it has spent so far.")
+
+
+class PrivacyInfo(_Answer):
+    """What every node of a private run promises about its data."""
+
+    unit: str = Field(description="sample or update: what is protected.")
+    epsilon: float | None = Field(description="What each node may spend; null if only counted.")
+    delta: float
+    clip: float
+    noise: float = Field(description="Its deviation, in multiples of clip.")
+    releases: int | None = Field(description="Private steps (or updates) that fit into epsilon.")
 
 
 class RegionInfo(_Answer):
@@ -135,6 +147,7 @@ class RunStatus(RunSummary):
     nodes: list[NodeStatus]
     rejected: list[Rejection] = Field(description="The last rejected updates, oldest first.")
     plan: str | None = Field(default=None, description="Why the open round is planned as it is, in words.")
+    privacy: PrivacyInfo | None = Field(default=None, description="What nodes promise; null for nothing.")
     regions: list[RegionInfo] = Field(
         default=[],
         description="Live nodes by their measured round trips, where they are few enough to compare.",
@@ -192,6 +205,18 @@ class Banned(BaseModel):
     run: str
     node: str
     until_ms: int = Field(description="By the coordinator's clock; 0 if it is not banned any more.")
+    reason: str
+
+
+class RevokeRequest(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    node: str = Field(min_length=1, max_length=64, description="Its name, its id, or the beginning of that.")
+    reason: str = Field(default="revoked by the organiser", min_length=1, max_length=200)
+
+
+class RevokedAnswer(BaseModel):
+    run: str
+    node: str
     reason: str
 
 

@@ -17,6 +17,7 @@ from shoal.apps.api.models import (
     NodeMeasured,
     NodeState,
     NodeStatus,
+    PrivacyInfo,
     RegionInfo,
     Rejection,
     RoundLoss,
@@ -103,6 +104,7 @@ def status(
         ],
         plan=view.plan.reason if view.plan else None,
         regions=regions_of(machine, now),
+        privacy=privacy_of(machine),
     )
 
 
@@ -146,7 +148,8 @@ def _round_loss(view: RunView, step: Step) -> RoundLoss:
         samples=samples,
         tokens=sum(claim.tokens for claim in claims),
         update_bytes=sum(claim.size_bytes for claim in claims),
-        train_loss=finite(sum(claim.loss * claim.samples for claim in claims) / max(1, samples)),
+        # Claims of private runs state none, which is 0.
+        train_loss=finite(sum(claim.loss * claim.samples for claim in claims) / max(1, samples)) or None,
         validation_loss=_validation(view, step.position),
     )
 
@@ -188,7 +191,7 @@ def node_status(standings: Standings, member: Member) -> NodeStatus:
         doing=printable(beat.doing) if beat else "",
         at=seat.at if seat and seat.at >= 0 else None,
         step=beat.step if beat else None,
-        loss=finite(beat.loss) if beat else None,
+        loss=(finite(beat.loss) or None) if beat else None,
         tokens_per_s=finite(beat.tokens_per_s) if beat else None,
         up_bytes=beat.up_bytes if beat else None,
         down_bytes=beat.down_bytes if beat else None,
@@ -197,6 +200,23 @@ def node_status(standings: Standings, member: Member) -> NodeStatus:
         rejected=rejected[-1] if rejected else None,
         planned=_planned(standings.machine, member.node),
         measured=_measured(standings.machine, member.node),
+        epsilon=standings.machine.privacy.epsilon(member),
+    )
+
+
+def privacy_of(machine: CoordinatorMachine) -> PrivacyInfo | None:
+    """What nodes promise in this run."""
+    guarantee = machine.privacy.guarantee
+    if guarantee is None:
+        return None
+    spec = guarantee.spec
+    return PrivacyInfo(
+        unit=spec.unit,
+        epsilon=spec.epsilon,
+        delta=spec.delta,
+        clip=spec.clip,
+        noise=guarantee.noise,
+        releases=guarantee.releases,
     )
 
 
@@ -258,7 +278,7 @@ def _standing(standings: Standings, member: Member, seat: Seat | None) -> tuple[
         return "behind", f"its state stands {stands}, the run's at {view.at}"
     if view.stopped is not None:
         return "next", "the run is over"
-    if why := machine.market.note(member.node):
+    if why := machine.note(member.node):
         return "next", why
     return "next", "ready; the next plan has it"
 

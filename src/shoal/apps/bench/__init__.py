@@ -287,6 +287,31 @@ def audit(
 
 
 @app.command()
+def privacy(
+    epsilon: float = typer.Option(8.0, "--epsilon", min=0.01, max=1000, help="What each node may spend."),
+    nodes: int = typer.Option(2, "--nodes", min=1, max=32, help="Nodes, each with a part of the data."),
+    seed: int = typer.Option(0, "--seed", min=0, help="First values and samples."),
+    rounds: int = typer.Option(60, "--rounds", min=1, max=10_000, help="Rounds that are planned."),
+    as_json: bool = Json,
+) -> None:
+    """Train digits with differential privacy, against the same run without."""
+    from shoal.apps.bench.privacy import measure
+
+    _show(measure(epsilon, nodes, seed, rounds, say), as_json)
+
+
+@app.command()
+def signatures(
+    times: int = typer.Option(200, "--times", min=1, max=100_000, help="Signatures of each kind."),
+    as_json: bool = Json,
+) -> None:
+    """Sign and check with Ed25519, and with Ed25519 and ML-DSA-65 together."""
+    from shoal.apps.bench.signatures import measure
+
+    _show(measure(times, say), as_json)
+
+
+@app.command()
 def robust(
     params: int = typer.Option(10_000_000, "--params", min=1000, help="Parameters in the state."),
     updates: int = typer.Option(16, "--updates", min=1, max=1000, help="Updates folded at once."),

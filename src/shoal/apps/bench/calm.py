@@ -37,6 +37,7 @@ from shoal.runlog.entries import Entry, Genesis
 from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
+from shoal.strategy.signing import founder
 from shoal.training.trainer import Trainer
 from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.founding import BEGAN_MS, TOKEN, identity_of
@@ -283,14 +284,14 @@ class _Calm:
 def found(disk: SimDisk, run: RunId, fleet: Fleet) -> None:
     """Genesis, first state and join token on the coordinator's disk. Its manifest has the corpus's measures, and an
     empty blob in the place of its shards."""
-    identity = identity_of(fleet.seed, COORDINATOR)
+    signer = founder(fleet.recipe, identity_of(fleet.seed, COORDINATOR))
     blobs = BlobStore(SubDisk(disk, f"runs/{run}"), lambda point: None)
     trainer = fleet.make_trainer()
     rules = fleet.recipe.strategy.fold_rules()
     state = initial_state(trainer.layout, trainer.params(), rules.slots)
     snapshot, empty = encode_state(state), blobs.put(b"in memory")
     genesis = Genesis(
-        coordinator=identity.public,
+        coordinator=signer.public,
         recipe=fleet.recipe.model_dump_json(),
         manifest=msgspec.structs.replace(
             fleet.manifest,
@@ -305,7 +306,7 @@ def found(disk: SimDisk, run: RunId, fleet: Fleet) -> None:
         arithmetic=ARITHMETIC,
     )
     store = FileLogStore(disk, lambda point: None)
-    store.append(run, 0, make_link(identity, run, NO_HEAD, 1, BEGAN_MS, genesis).encoded)
+    store.append(run, 0, make_link(signer, run, NO_HEAD, 1, BEGAN_MS, genesis).encoded)
     token = JoinToken(sha256=token_hash(TOKEN))
     store.keep(run, f"{TOKEN_PREFIX}0", msgspec.msgpack.encode(token))
 

@@ -49,7 +49,7 @@ async def seed(folder: Path, bind: str, up_bytes_s: float) -> None:
             blobs=blobs,
             read_entry=lambda position: None,
             is_member=lambda node: True,
-            evidence=Evidence(run=RUN, coordinator=lambda: None, keep=lambda encoded: None),
+            evidence=Evidence(run=RUN, coordinator=lambda: (), keep=lambda encoded: None),
             quota_bytes=QUOTA_BYTES,
         )
         address = await host.offer(ResourcesByRun({RUN: resources}))

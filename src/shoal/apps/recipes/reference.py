@@ -20,6 +20,7 @@ from shoal.audit.spec import AuditSpec
 from shoal.codec import CODECS, UNEQUAL_CODECS
 from shoal.codec.dense import DENSE
 from shoal.credit.spec import CreditSpec
+from shoal.privacy.spec import PrivacySpec
 from shoal.secagg.spec import MaskingSpec
 from shoal.strategy.merge import MERGE_RULES
 from shoal.strategy.pieces import (
@@ -33,7 +34,17 @@ from shoal.strategy.pieces import (
     Weighing,
 )
 from shoal.strategy.presets import PRESETS
-from shoal.strategy.recipe import Budget, Evaluation, Membership, Pool, Recipe, Retention, Start, Storage
+from shoal.strategy.recipe import (
+    Budget,
+    Evaluation,
+    IdentitySpec,
+    Membership,
+    Pool,
+    Recipe,
+    Retention,
+    Start,
+    Storage,
+)
 from shoal.strategy.seal_rules import SEAL_RULES
 
 INTRODUCTION = """# Recipes
@@ -93,12 +104,14 @@ def _lines() -> Iterator[str]:
         "budget": Budget,
         "membership": Membership,
         "pool": Pool,
+        "identity": IdentitySpec,
         "storage": Storage,
         "storage.retention": Retention,
         "evaluation": Evaluation,
         "credit": CreditSpec,
         "audit": AuditSpec,
         "masking": MaskingSpec,
+        "privacy": PrivacySpec,
         "start": Start,
     }
     for name, model in sections.items():

@@ -65,6 +65,7 @@ class RealHost:
         server_limits: ServerLimits | None = None,
         threads: int = 4,
     ) -> None:
+        identity = identity.first  # By which others know this machine, whatever key speaks for it in logs.
         self.identity = identity
         self.meter = Meter()
         self._clock = RealClock()

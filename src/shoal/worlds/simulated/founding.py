@@ -25,6 +25,7 @@ from shoal.replica.state import encode_state, initial_state, state_hash
 from shoal.runlog.chain import NO_HEAD, make_link
 from shoal.runlog.entries import Genesis
 from shoal.runlog.files import FileLogStore
+from shoal.strategy.signing import founder
 from shoal.training.spec import AdamWSpec
 from shoal.training.trainer import TorchTrainer, Trainer
 from shoal.wire.identity import Identity
@@ -45,8 +46,9 @@ def found_run(
     trainer = make_trainer(scenario, manifest, blobs.get)
     state = initial_state(trainer.layout, trainer.params(), recipe.strategy.fold_rules().slots)
     snapshot = encode_state(state)
+    signer = founder(recipe, identity)
     genesis = Genesis(
-        coordinator=identity.public,
+        coordinator=signer.public,
         recipe=recipe.model_dump_json(),
         manifest=manifest,
         layout=trainer.layout,
@@ -55,7 +57,7 @@ def found_run(
         snapshot_bytes=len(snapshot),
         arithmetic=ARITHMETIC,
     )
-    link = make_link(identity, run, NO_HEAD, 1, BEGAN_MS, genesis)
+    link = make_link(signer, run, NO_HEAD, 1, BEGAN_MS, genesis)
     store = store or FileLogStore(disk, lambda point: None)
     store.append(run, 0, link.encoded)
     token = JoinToken(sha256=token_hash(TOKEN))

@@ -1,0 +1,1 @@
+"""Differential privacy: what a run promises (`spec`), what that costs (`accounting`), and secret noise (`source`)."""
