@@ -22,7 +22,8 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install -q -c constraints.txt "$$(grep -iE '^torch==' constraints.txt)"
 	$(PIP) install -q -c constraints.txt -e ".[dev]"
-	$(PIP) install -q --no-deps $$(grep -iE '^(byzfl|opacus|opt_einsum)==' constraints.txt) # they ask for torchvision or torch, which would replace torch
+	# Without what they ask for: torchvision or another torch, which would replace torch, and an attrs older than schemathesis'.
+	$(PIP) install -q --no-deps $$(grep -iE '^(byzfl|opacus|opt_einsum|dp-accounting)==' constraints.txt)
 	touch $@
 
 # The contracts' tests run on anvil, which npm brings. Node comes from the machine, else from a wheel.

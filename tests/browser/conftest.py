@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Browser
 from process.fleet import Fleet, tiny
 
-from .stage import Looker, address_of, open_browser, token_of
+from .stage import PATIENT_MS, Looker, address_of, open_browser, token_of
 
 NAMES = ("ada", "bob", "cleo")
 
@@ -23,14 +23,15 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="session")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """A run in progress, whose rounds take a while, so that the page has time to show them."""
-    recipe = tiny(inner={"batch_size": 64}, evaluation={"every": 1})
+    calm = {"lease_s": 20.0, "heartbeat_s": 0.5, "reconnect_s": 5.0}
+    recipe = tiny(inner={"batch_size": 64}, evaluation={"every": 1}, membership=calm)
     recipe["strategy"] = {**recipe["strategy"], "schedule": {"steps": 60}}
     with Fleet(tmp_path_factory.mktemp("browser")) as started:
         started.serve(recipe)
         for name in NAMES:
             started.join(name)
         for name in NAMES:
-            started.contributes(name)
+            started.contributes(name, within_s=PATIENT_MS / 1000)
         yield started
 
 

@@ -28,7 +28,7 @@ def main(target: Path) -> None:
             fleet.join(name)
         for name in NAMES:
             fleet.contributes(name)
-        fleet.seals_after(fleet.length() - 1, count=12, within_s=90)
+        fleet.seals_after(fleet.length() - 1, count=12, within_s=300)
         fleet.nodes["dora"].kill()
         for scheme in ("light", "dark"):
             for width in ("desktop", "phone"):
@@ -44,7 +44,7 @@ def main(target: Path) -> None:
 
 def _take(person: Looker, fleet: Fleet, page: str, path: Path) -> None:
     person.go(f"node/{fleet.node_id('ada')}" if page == "node" else page, fleet.run)
-    eventually(lambda: person.page.locator(".loading").count() == 0, 30, f"{page} is loaded")
+    eventually(lambda: person.page.locator(".loading").count() == 0, 120, f"{page} is loaded")
     person.page.wait_for_timeout(700)  # The map comes to rest.
     person.page.screenshot(path=path)
     Image.open(path).convert("RGB").quantize(COLOURS).save(path, optimize=True)

@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
 from process.fleet import Fleet
 
 AXE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES = ("run", "nodes", "map", "checkpoints", "credit", "events", "join", "new")
+PATIENT_MS = 120_000
+"""How long anything may take on a slow machine with other work: every wait ends when the thing happens."""
+expect.set_options(timeout=PATIENT_MS)
 WIDTHS = {"desktop": (1280, 800), "tablet": (820, 1000), "phone": (390, 800)}
 
 
@@ -32,7 +35,9 @@ def chromium_path(playwright: Playwright) -> str:
 def open_browser() -> Iterator[Browser]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
-            executable_path=chromium_path(playwright), args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=chromium_path(playwright),
+            args=["--no-sandbox", "--disable-dev-shm-usage"],
+            timeout=PATIENT_MS,
         )
         try:
             yield browser
@@ -45,6 +50,7 @@ class Looker:
 
     def __init__(self, browser: Browser, address: str, token: str, **options: Any) -> None:
         self.context: BrowserContext = browser.new_context(accept_downloads=True, **options)
+        self.context.set_default_timeout(PATIENT_MS)
         self.page: Page = self.context.new_page()
         self.address = address
         self.complaints: list[str] = []

@@ -24,7 +24,7 @@ from shoal.wire.signed import Signed, parse
 
 from .processes import Child, eventually, free_port
 
-START_S = 40.0
+START_S = 120.0
 """How long a process may take until it is of use: torch alone takes seconds on a busy machine."""
 
 STEP_S = 0.1

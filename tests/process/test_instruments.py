@@ -40,8 +40,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield started
 
 
-def shoal(fleet: Fleet, *arguments: str) -> str:
-    done = run_shoal([*arguments, "--home", str(fleet.home)])
+def shoal(fleet: Fleet, *arguments: str, within_s: float = 120.0) -> str:
+    done = run_shoal([*arguments, "--home", str(fleet.home)], within_s=within_s)
     assert done.status == 0, done.err
     return done.out
 
@@ -60,7 +60,7 @@ def test_one_round_is_one_trace_of_coordinator_and_node(fleet: Fleet) -> None:
                 return mine, number
         return None
 
-    mine, number = fleet.until(whole_round, 30, "a round with spans of both")
+    mine, number = fleet.until(whole_round, 120, "a round with spans of both")
     root = next(span for span in mine if span["name"] == "round")
     assert root["context"]["span_id"] == f"0x{root_id(fleet.run, number):016x}"
     assert root["attributes"]["shoal.round"] == number
@@ -95,7 +95,7 @@ def test_top_fits_a_terminal_of_80_by_24(fleet: Fleet, colour: bool) -> None:
         text = _read_until(main, "Ctrl-C ends")
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
         os.close(main)
     frame = text.rpartition("\x1b[H")[2]
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", frame).replace("\r", "").split("\n")
@@ -106,7 +106,7 @@ def test_top_fits_a_terminal_of_80_by_24(fleet: Fleet, colour: bool) -> None:
 
 
 def _read_until(handle: int, word: str) -> str:
-    text, deadline = "", time.monotonic() + 60
+    text, deadline = "", time.monotonic() + 120
     while word not in text and time.monotonic() < deadline:
         if select.select([handle], [], [], 1.0)[0]:
             with contextlib.suppress(OSError):
@@ -124,16 +124,61 @@ def test_the_report_needs_nothing_but_itself(fleet: Fleet, tmp_path: Path) -> No
     assert "ada" in text and "Round 0 is sealed with 1 update." in text
 
 
-def test_figures_go_to_tensorboard_and_wandb(fleet: Fleet, tmp_path: Path) -> None:
-    board, offline = tmp_path / "board", tmp_path / "wandb"
-    shoal(fleet, "mirror", fleet.run, "--tensorboard", str(board), "--wandb", str(offline))
+def test_figures_go_to_tensorboard_wandb_and_mlflow(fleet: Fleet, tmp_path: Path) -> None:
+    """Each is read back with its own tool's reader."""
+    board, offline, store = tmp_path / "board", tmp_path / "wandb", tmp_path / "mlruns"
+    targets = ("--tensorboard", str(board), "--wandb", str(offline), "--mlflow", str(store))
+    shoal(fleet, "mirror", fleet.run, *targets, within_s=240.0)
+    losses = _in_tensorboard(board / fleet.run[:12])
+    assert len(losses) >= 4 and losses[-1][1] < losses[0][1]
+    assert dict(_in_mlflow(store)) == pytest.approx(dict(losses))
+    assert dict(_in_wandb(offline)) == pytest.approx(dict(losses))
+
+
+def _in_tensorboard(folder: Path) -> list[tuple[int, float]]:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(board / fleet.run[:12]))
+    events = EventAccumulator(str(folder))
     events.Reload()
-    losses = events.Scalars("loss/train")
-    assert len(losses) >= 4 and losses[-1].value < losses[0].value
-    eventually(lambda: list(offline.rglob("*.wandb")), 10, "the offline run's file")
+    return [(point.step, point.value) for point in events.Scalars("loss/train")]
+
+
+def _in_mlflow(folder: Path) -> list[tuple[int, float]]:
+    """From its file store: a line of time, value and step for each point."""
+    (file,) = folder.rglob("metrics/loss.train")
+    rows = [line.split() for line in file.read_text().splitlines()]
+    return [(int(step), float(value)) for _, value, step in rows]
+
+
+def _in_wandb(folder: Path) -> list[tuple[int, float]]:
+    """From the offline run's file."""
+    from wandb.proto import wandb_internal_pb2
+
+    (file,) = eventually(lambda: list(folder.rglob("*.wandb")), 60, "the offline run's file")
+    found = []
+    for data in _wandb_records(file.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        values = {item.key or item.nested_key[0]: item.value_json for item in record.history.item}
+        if "loss/train" in values:
+            found.append((int(values["_step"]), float(values["loss/train"])))
+    return found
+
+
+def _wandb_records(data: bytes, block: int = 32768, head: int = 7) -> Iterator[bytes]:
+    """A file of records in blocks: each piece has a checksum, its length, and whether it is the last of its record."""
+    assert data.startswith(b":W&B")
+    place, record = head, b""
+    while place < len(data):
+        if (left := block - place % block) < head:
+            place += left
+            continue
+        length, kind = struct.unpack_from("<HB", data, place + 4)
+        record += data[place + head : place + head + length]
+        place += head + length
+        if kind in (1, 4):
+            yield record
+            record = b""
 
 
 def test_a_paused_run_stays_paused_when_its_coordinator_restarts(fleet: Fleet) -> None:
@@ -141,12 +186,12 @@ def test_a_paused_run_stays_paused_when_its_coordinator_restarts(fleet: Fleet) -
     assert fleet.coordinator is not None
     fleet.coordinator.kill()
     fleet.serve()
-    fleet.until(lambda: fleet.status()["nodes"][0]["state"] == "next", 30, "the node is back and rests")
+    fleet.until(lambda: fleet.status()["nodes"][0]["state"] == "next", 120, "the node is back and rests")
     assert fleet.status()["state"] == "paused"
     standing = fleet.status()["round"]
     changed = json.loads(shoal(fleet, "run", "change", fleet.run, "budget.rounds=99999", "--json"))
     assert changed["parameters"]["budget.rounds"] == 99999
     assert fleet.status()["round"] == standing
     shoal(fleet, "run", "resume", fleet.run)
-    fleet.until(lambda: fleet.status()["round"] > standing, 30, "rounds go on")
+    fleet.until(lambda: fleet.status()["round"] > standing, 120, "rounds go on")
     assert fleet.status()["rounds"] == 99999

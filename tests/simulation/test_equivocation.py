@@ -234,7 +234,7 @@ def test_slander_has_no_effect() -> None:
 
     async def story() -> None:
         fleet.start()
-        await fleet.rounds(6)
+        await fleet.rounds(10)
 
     fleet.play(story)
     liar = fleet.machines["n1"].node

@@ -73,8 +73,9 @@ function Body({ picture, route, run }: { picture: Picture; route: Route; run: st
     );
   }
   const Draw = page.draw;
-  // A page that is about no run stays as it is, with what was typed into it, when the newest run becomes another.
-  return <Draw key={`${route.page}/${page.needsRun ? run : ""}/${route.item}`} picture={picture} run={run ?? ""} item={route.item} />;
+  // A page that shows no run stays as it is when the latest run becomes another: somebody may be filling it in.
+  const key = page.needsRun ? `${route.page}/${run}/${route.item}` : route.page;
+  return <Draw key={key} picture={picture} run={run ?? ""} item={route.item} />;
 }
 
 function LostLine({ picture }: { picture: Picture }) {

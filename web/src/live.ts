@@ -40,9 +40,19 @@ let wait = FIRST_WAIT_MS;
 let again = 0;
 const listeners = new Set<() => void>();
 
+// What is shown changes once for all frames that wait: a page that draws slowly skips pictures, not news.
+const later = new MessageChannel();
+let due = false;
+later.port1.onmessage = () => {
+  due = false;
+  for (const tell of listeners) tell();
+};
+
 function show(changes: Partial<Picture>): void {
   picture = { ...picture, ...changes };
-  for (const tell of listeners) tell();
+  if (due) return;
+  due = true;
+  later.port2.postMessage(0);
 }
 
 export function usePicture(): Picture {

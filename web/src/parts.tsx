@@ -1,5 +1,5 @@
 // What the pages are made of.
-import { useCallback, useEffect, useRef, useState, type ReactNode } from "react";
+import { memo, useCallback, useEffect, useMemo, useRef, useState, type ReactNode } from "react";
 import { ask, Refused } from "./api";
 import { go } from "./route";
 
@@ -35,6 +35,7 @@ const TONES: Record<string, string> = {
   in: "good", running: "good", next: "calm", over: "calm", waiting: "warn", behind: "warn", finishing: "warn",
   paused: "warn", silent: "bad", gone: "off", banned: "bad", accepted: "good", late: "warn", rejected: "bad", open: "calm",
   info: "calm", warning: "warn", error: "bad",
+  recorded: "off", signed: "calm", pending: "warn", mined: "calm", final: "good", failed: "bad", lost: "bad",
 };
 const WORDS: Record<string, string> = { in: "in the round", next: "ready", silent: "silent", gone: "gone", behind: "behind" };
 
@@ -128,8 +129,7 @@ export function Rows<T>({ columns, rows, id, caption, first }:
     if (box.current) watcher.observe(box.current);
     return () => watcher.disconnect();
   }, []);
-  const order = columns.find((column) => column.key === sort.key)?.order;
-  const sorted = order ? [...rows].sort((a, b) => compare(order(a), order(b)) * (sort.down ? -1 : 1)) : rows;
+  const sorted = useMemo(() => inOrder(rows, columns, sort), [rows, columns, sort]);
   const start = Math.max(0, Math.floor(top / ROW_PX) - SPARE_ROWS);
   const stop = Math.min(sorted.length, Math.ceil((top + height) / ROW_PX) + SPARE_ROWS);
   return (
@@ -154,13 +154,7 @@ export function Rows<T>({ columns, rows, id, caption, first }:
         <tbody>
           {start > 0 && <tr aria-hidden="true" style={{ height: start * ROW_PX }}><td colSpan={columns.length} /></tr>}
           {sorted.slice(start, stop).map((row, place) => (
-            <tr key={id(row)} aria-rowindex={start + place + 2} data-row={id(row)}>
-              {columns.map((column) => (
-                <td key={column.key} className={`${column.numeric ? "numeric" : ""} ${column.wide ? "wide" : ""}`}>
-                  {column.cell(row)}
-                </td>
-              ))}
-            </tr>
+            <Row key={id(row)} id={id(row)} place={start + place + 2} row={row} columns={columns as Column<unknown>[]} />
           ))}
           {stop < sorted.length && (
             <tr aria-hidden="true" style={{ height: (sorted.length - stop) * ROW_PX }}><td colSpan={columns.length} /></tr>
@@ -171,8 +165,29 @@ export function Rows<T>({ columns, rows, id, caption, first }:
   );
 }
 
-function compare(a: number | string, b: number | string): number {
-  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b));
+// A row is drawn again when it changed, whatever happens to the others.
+const Row = memo(function Row({ id, place, row, columns }: { id: string; place: number; row: unknown; columns: Column<unknown>[] }) {
+  return (
+    <tr aria-rowindex={place} data-row={id}>
+      {columns.map((column) => (
+        <td key={column.key} className={`${column.numeric ? "numeric" : ""} ${column.wide ? "wide" : ""}`}>
+          {column.cell(row)}
+        </td>
+      ))}
+    </tr>
+  );
+});
+
+// Made once: a collator compares far faster than a string that is asked to.
+const WORDS_IN_ORDER = new Intl.Collator();
+
+function inOrder<T>(rows: T[], columns: Column<T>[], sort: { key: string; down: boolean }): T[] {
+  const order = columns.find((column) => column.key === sort.key)?.order;
+  if (!order) return rows;
+  const sign = sort.down ? -1 : 1;
+  const keyed = rows.map((row) => ({ row, by: order(row) }));
+  keyed.sort((a, b) => sign * (typeof a.by === "number" && typeof b.by === "number" ? a.by - b.by : WORDS_IN_ORDER.compare(String(a.by), String(b.by))));
+  return keyed.map((item) => item.row);
 }
 
 export function Choice({ name, value, options, onChange }:

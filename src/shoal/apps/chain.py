@@ -28,6 +28,7 @@ def up(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any.")] = 8545,
     block_s: Annotated[float, typer.Option(min=0.05, help="Seconds between blocks.")] = 0.4,
     fresh: Annotated[bool, typer.Option(help="Begin anew instead of where it was stopped.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Run a local chain until Ctrl-C. Its accounts are funded, and their keys are public."""
     from shoal.apps.home import find_home, make_folder
@@ -41,7 +42,8 @@ def up(
         state.unlink(missing_ok=True)
     stop = _stopped_by_signals()
     with Anvil(program, port=port, state=state, block_s=block_s) as chain:
-        _tell(f"local chain {CHAIN_ID} at {chain.url}\nready")
+        fields = {"chain": CHAIN_ID, "url": chain.url}
+        _tell(json.dumps(fields) if as_json else f"local chain {CHAIN_ID} at {chain.url}\nready")
         stop.wait()
 
 
@@ -142,6 +144,7 @@ def payout(
     run: RunOption = "",
     number: Annotated[int, typer.Option(min=0, help="Higher than of an earlier statement.")] = 0,
     home: HomeOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """On a node: the line to give to the organiser, signed with the node's key."""
     from shoal.apps.home import find_home
@@ -150,7 +153,9 @@ def payout(
     from shoal.worlds.real.keys import load_or_create_identity
 
     found = find_log(home, None, run, node=True).run
-    print(state_payout(load_or_create_identity(find_home(home).node_key).first, found, address, number))
+    identity = load_or_create_identity(find_home(home).node_key).first
+    line = state_payout(identity, found, address, number)
+    say({"run": found, "statement": line}, line, as_json)
 
 
 @app.command()
@@ -159,6 +164,7 @@ def pay(
     place: StorePlace,
     statement: Annotated[list[str], typer.Argument(help="Lines that nodes made with `shoal chain payout`.")],
     run: RunOption = "",
+    as_json: JsonOption = False,
 ) -> None:
     """On the coordinator: keep where nodes want their pay."""
     from contextlib import closing
@@ -171,9 +177,10 @@ def pay(
 
     found = credit_of(place, run).account.run
     with closing(SqlLogStore(place.store or find_home(place.home).store_url, create=False)) as opened:
-        for text in statement:
-            word = keep_payout(opened, found, text)
-            print(f"{node_id(word.public)[:12]} is paid at {word.address}")
+        words = [keep_payout(opened, found, text) for text in statement]
+    paid = {node_id(word.public): word.address for word in words}
+    lines = [f"{node[:12]} is paid at {address}" for node, address in paid.items()]
+    say({"run": found, "paid": paid}, "\n".join(lines), as_json)
 
 
 @app.command()
@@ -219,6 +226,7 @@ def records(
     place: StorePlace,
     out: Annotated[Path, typer.Option(help="A folder for one JSON file an epoch.")],
     run: RunName = "",
+    as_json: JsonOption = False,
 ) -> None:
     """Publish what epochs are made of, with proofs or vouchers: whoever has a file can claim, or dispute."""
     from shoal.apps.chain_office import config_of, credit_of, records_of
@@ -230,7 +238,7 @@ def records(
     made = records_of(place, config, found)
     for record in made:
         (out / f"{record.epoch:08}.json").write_text(json.dumps(record_fields(record), indent=1), "utf-8")
-    print(f"{len(made)} records in {out}")
+    say({"run": found, "records": len(made), "folder": str(out)}, f"{len(made)} records in {out}", as_json)
 
 
 @app.command()

@@ -77,6 +77,7 @@ def redo(
         typer.Option(exists=True, help="The record before, if nodes have moved to other addresses."),
     ] = None,
     node: NodeOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """The record of the same epoch as this machine's copy of the log gives it."""
     from shoal.apps.chain_office import credit_of
@@ -86,10 +87,11 @@ def redo(
     found, known = read_record(record), read_record(before) if before else None
     right = right_record(found, known, credit_of(wallet, found.run, node=node))
     out.write_text(json.dumps(record_fields(right), indent=1), "utf-8")
-    print(f"epoch {right.epoch} comes to {right.total}: {out}")
+    fields = {"run": right.run, "epoch": right.epoch, "total": str(right.total), "file": str(out)}
+    say(fields, f"epoch {right.epoch} comes to {right.total}: {out}", as_json)
 
 
-def sign(wallet: Wallet, record: RecordFile, node: NodeOption = False) -> None:
+def sign(wallet: Wallet, record: RecordFile, node: NodeOption = False, as_json: JsonOption = False) -> None:
     """As a staker: the line with your word for a record's root, if your log gives it."""
     from shoal.apps.chain_office import config_of, credit_of
     from shoal.apps.chain_records import read_record, wrong_amounts
@@ -103,7 +105,8 @@ def sign(wallet: Wallet, record: RecordFile, node: NodeOption = False) -> None:
     if wrong:
         raise ShoalError("SH-CHAIN-11", f"the log gives another root: {wrong[0]}", "sign what `redo` writes")
     domain = domain_of(config.chain.chain_id, config.rewards)
-    print("0x" + sign_root(load_account(wallet.keystore), domain, found).hex())
+    line = "0x" + sign_root(load_account(wallet.keystore), domain, found).hex()
+    say({"epoch": found.epoch, "signature": line}, line, as_json)
 
 
 def overrule(

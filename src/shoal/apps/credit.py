@@ -7,6 +7,7 @@ number is recomputed from the verified log; only `post` and `receipts` write any
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -70,12 +71,17 @@ def statement(
     place: LogPlace,
     who: Annotated[str, typer.Argument(help="A node; all of them if left out.")] = "",
     run: RunOption = "",
+    as_json: JsonOption = False,
 ) -> None:
-    """Every line of credit as CSV."""
+    """Every line of credit as CSV, or as JSON."""
     from shoal.apps.credit_reading import find_node
 
     account = _found(place, run).account
     lines = account.of(find_node(account, who)) if who else account.lines
+    if as_json:
+        rows = [_fields(account, line) for line in lines]
+        print(json.dumps({"run": account.run, "lines": rows}))
+        return
     writer = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for line in lines:

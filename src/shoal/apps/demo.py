@@ -7,12 +7,14 @@ killed, every number of the summary is read from the signed log or measured, and
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from shoal.apps.home import find_home, read_secret
+from shoal.apps.option_groups import JsonOption
 from shoal.base.errors import ShoalError
 from shoal.base.units import show_bytes, show_duration
 
@@ -65,10 +68,19 @@ def demo(
     ] = None,
     keep: Annotated[Path | None, typer.Option(help="Keep logs, keys and blobs in this folder.")] = None,
     chain: Annotated[bool, typer.Option("--chain", help="Stake, settle and claim on a local chain.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """A coordinator and four nodes on this machine, one of them killed half-way, from start to model."""
     began = monotonic()
     target = (out or Path("shoal-demo-model")).absolute()
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        fields = _show(seconds, target, keep, chain)
+        print(f"\ndone in {show_duration(monotonic() - began)}", flush=True)
+    if as_json:
+        print(json.dumps({**fields, "seconds": monotonic() - began}))
+
+
+def _show(seconds: float, target: Path, keep: Path | None, chain: bool) -> dict[str, Any]:
     with (
         _ending_on_signals(),
         _folder(keep) as folder,
@@ -77,11 +89,11 @@ def demo(
         if local is not None:
             local.stake()
         view = _train(folder, seconds)
-        _conclude(folder, target, view)
+        fields = _conclude(folder, target, view)
         _show_credit(folder)
         if local is not None:
             local.settle()
-    print(f"\ndone in {show_duration(monotonic() - began)}", flush=True)
+    return fields
 
 
 def _local_chain(folder: Path) -> ChainDemo:
@@ -236,7 +248,8 @@ def _await_end(family: Family, node: Child) -> None:
 # --- the summary -------------------------------------------------------------------------------------------
 
 
-def _conclude(folder: Path, target: Path, view: View) -> None:
+def _conclude(folder: Path, target: Path, view: View) -> dict[str, Any]:
+    """Show how it went; the same for tools."""
     from shoal.apps import demo_summary as summary
 
     finished = summary.open_finished(folder / "coordinator")
@@ -253,6 +266,14 @@ def _conclude(folder: Path, target: Path, view: View) -> None:
         print(line)
     print(f"\n  {target}  loads with transformers: ok\n\n  it writes:")
     print("\n".join(f"    | {line}" for line in text.splitlines()), flush=True)
+    return {
+        **asdict(facts),
+        "validation_loss": together,
+        "validation_loss_alone": alone,
+        "state": replayed.state,
+        "attested": replayed.attested,
+        "model": str(target),
+    }
 
 
 def _loss_together(finished: Finished) -> float:

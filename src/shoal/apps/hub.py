@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import platform
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ import typer
 
 from shoal.apps.home import Home, find_home, make_folder
 from shoal.apps.join import quantity
+from shoal.apps.option_groups import JsonOption, say
 from shoal.apps.ports import check_ports
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
@@ -55,6 +57,7 @@ class HubOptions:
     control_port: int
     blob_port: int
     advertise: str | None
+    as_json: bool = False
 
 
 def hub(
@@ -85,6 +88,7 @@ def hub(
         str, typer.Option(help="Where the parent's states are validated: auto, cpu, cuda.")
     ] = "cpu",
     allow_code: Annotated[bool, typer.Option("--allow-code", help="Let the organiser's code run.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Begin a region of a run, and be its hub. Ctrl-C leaves; the same command resumes."""
     invitation = read_ticket(ticket)
@@ -102,6 +106,7 @@ def hub(
         control_port=control_port,
         blob_port=blob_port,
         advertise=advertise,
+        as_json=as_json,
     )
     volunteer = Volunteer(
         folder=options.home.node,
@@ -113,9 +118,10 @@ def hub(
         patience_s=patience_s,
     )
     prepare_device(volunteer)
-    print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
+    if not as_json:
+        print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
     reason = loop.run(keep_region(options, volunteer, invitation))
-    print(f"ended: {printable(reason)}", flush=True)
+    say({"ended": reason}, f"ended: {printable(reason)}", as_json)
 
 
 async def keep_region(options: HubOptions, volunteer: Volunteer, ticket: Ticket) -> str:
@@ -142,7 +148,7 @@ async def keep_region(options: HubOptions, volunteer: Volunteer, ticket: Ticket)
             region = Region(
                 CoordinatorService(seat, identity, store), options.name, min_nodes=options.min_nodes
             )
-            screen = HubScreen(region, allow_code=volunteer.allow_code)
+            screen = HubScreen(region, allow_code=volunteer.allow_code, as_json=options.as_json)
             trainer = torch_trainer(prepare_device(volunteer), allow_code=volunteer.allow_code)
             async with asyncio.TaskGroup() as tasks:
                 serving = tasks.create_task(region.service.serve(), name="the region's coordinator")
@@ -192,8 +198,9 @@ async def _end(region: Region, ended: bool, reason: str) -> None:
 class HubScreen:
     """What a hub's keeper sees: the region's ticket, then a line for every round of the parent or the region."""
 
-    def __init__(self, region: Region, *, allow_code: bool) -> None:
+    def __init__(self, region: Region, *, allow_code: bool, as_json: bool = False) -> None:
         self._region = region
+        self._as_json = as_json
         self._allow_code = allow_code
         self._service: NodeService | None = None
 
@@ -220,17 +227,23 @@ class HubScreen:
         token = await region.new_token()
         coordinator = region.service
         ticket = Ticket(coordinator.identity.node, (coordinator.address,), region.run, token)
-        print(f"region {printable(region.name)} of run {service.invitation.run}", flush=True)
-        print(f"  run    {region.run}", flush=True)
-        print(f"  nodes  {coordinator.address}", flush=True)
-        print(f"  shoal join {show_ticket(ticket)}", flush=True)
-        print("ready", flush=True)
+        self._say(
+            {"region": region.name, "run": region.run, "ticket": show_ticket(ticket), "ready": True},
+            f"region {printable(region.name)} of run {service.invitation.run}\n"
+            f"  run    {region.run}\n"
+            f"  nodes  {coordinator.address}\n"
+            f"  shoal join {show_ticket(ticket)}\n"
+            "ready",
+        )
         while True:
             now = (service.machine.view.round, region.view.round)
             if now != told:
                 told = now
-                print(self._line(service), flush=True)
+                self._say({"parent_round": now[0], "round": now[1]}, self._line(service))
             await asyncio.sleep(LOOK_EVERY_S)
+
+    def _say(self, fields: dict[str, object], words: str) -> None:
+        print(json.dumps(fields) if self._as_json else words, flush=True)
 
     def _line(self, service: NodeService) -> str:
         machine = self._region.service.runs[self._region.run].machine

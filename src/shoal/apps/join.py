@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from shoal.apps.home import find_home
+from shoal.apps.option_groups import JsonOption, say
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
 from shoal.base.units import duration_s, rate_bytes_s, size_bytes
@@ -69,6 +70,7 @@ def join(
     unsafe_adversary: Annotated[
         bool, typer.Option("--unsafe-adversary", help="Yes, attack this run: --adversary needs this too.")
     ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Lend this machine to a run. Ctrl-C leaves; the same command resumes."""
     invitation = read_ticket(ticket)
@@ -100,18 +102,18 @@ def join(
     torch_device = prepare_device(volunteer)
     volunteer = replace(volunteer, device=str(torch_device))
     masked = leads_to_group(invitation)
-    screen = Screen(
-        volunteer, torch_device, invitation.run, ask=not yes and sys.stdin.isatty(), masked=masked
-    )
+    asks = not yes and not as_json and sys.stdin.isatty()
+    screen = Screen(volunteer, torch_device, invitation.run, ask=asks, as_json=as_json, masked=masked)
     make, open_data = _part(adversary, unsafe_adversary)
     trainer = torch_trainer(torch_device, allow_code=allow_code, open_data=open_data)
-    print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
+    if not as_json:
+        print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
     if masked:
         part = take_part_masked(volunteer, invitation, trainer, screen.agree)
     else:
         part = take_part(volunteer, invitation, trainer, screen.agree, screen.watch, make=make)
     reason = loop.run(part)
-    print(f"ended: {printable(reason)}", flush=True)
+    say({"ended": reason}, f"ended: {printable(reason)}", as_json)
 
 
 def _part(adversary: str, unsafe: bool) -> tuple[Make, Callable[..., Dataset]]:

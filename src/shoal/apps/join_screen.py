@@ -7,10 +7,12 @@ plain lines, one for each round or change of fortune, so that a log file stays s
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 
 import torch
 from rich.console import Console
@@ -35,12 +37,20 @@ NO_CODE = "none of the organiser's: only this package runs, on the recipe's numb
 
 class Screen:
     def __init__(
-        self, volunteer: Volunteer, device: torch.device, run: str, *, ask: bool, masked: bool = False
+        self,
+        volunteer: Volunteer,
+        device: torch.device,
+        run: str,
+        *,
+        ask: bool,
+        as_json: bool = False,
+        masked: bool = False,
     ) -> None:
         self._volunteer = volunteer
         self._device = device
         self._run = run
         self._ask = ask
+        self._as_json = as_json
         self._masked = masked
         """Whether this machine joins a masked group of the run, not the run itself."""
         self._told = asyncio.Event()
@@ -52,8 +62,12 @@ class Screen:
         check_code(recipe, allow_code=self._volunteer.allow_code)
         here, limits = _here(self._volunteer, self._device), _limits(self._volunteer)
         code = f"allowed: {why}" if (why := needs_code(recipe)) else NO_CODE
-        for line in describe(recipe, genesis, self._run, here, limits, code):
-            print(printable(line, MAX_LINE), flush=True)
+        lines = describe(recipe, genesis, self._run, here, limits, code)
+        if self._as_json:
+            told = {"run": self._run, "name": recipe.name, "here": here, "limits": limits, "code": code}
+            print(json.dumps({**told, "parameters": genesis.layout.numel}), flush=True)
+        else:
+            print("\n".join(printable(line, MAX_LINE) for line in lines), flush=True)
         agreed = not self._ask or await _said_yes("Take part? [Y/n] ")
         self._told.set()
         return agreed
@@ -62,7 +76,7 @@ class Screen:
         """Show how it goes, until cancelled."""
         await self._told.wait()
         speed = Speed()
-        with _lines() as show_now:
+        with _lines(self._as_json) as show_now:
             while True:
                 show_now(with_wait(observe(service, host.meter.total()), service, speed))
                 await asyncio.sleep(REFRESH_S)
@@ -105,9 +119,9 @@ async def _said_yes(question: str) -> bool:
 
 
 @contextmanager
-def _lines() -> Iterator[Callable[[NodeNow], None]]:
-    if not sys.stdout.isatty():
-        yield PlainLines().show
+def _lines(as_json: bool) -> Iterator[Callable[[NodeNow], None]]:
+    if as_json or not sys.stdout.isatty():
+        yield PlainLines(say=(lambda now: json.dumps(asdict(now))) if as_json else show).show
         return
     with Live(console=Console(), auto_refresh=False, transient=True) as live:
         yield lambda now: live.update(Text(show(now), overflow="ellipsis", no_wrap=True), refresh=True)
@@ -116,8 +130,13 @@ def _lines() -> Iterator[Callable[[NodeNow], None]]:
 class PlainLines:
     """A line for every round, and whenever the node comes in, falls out or pauses."""
 
-    def __init__(self, write: Callable[[str], None] = lambda line: print(line, flush=True)) -> None:
+    def __init__(
+        self,
+        write: Callable[[str], None] = lambda line: print(line, flush=True),
+        say: Callable[[NodeNow], str] = show,
+    ) -> None:
         self._write = write
+        self._say = say
         self._last: tuple[int, str, bool] | None = None
 
     def show(self, now: NodeNow) -> None:
@@ -127,4 +146,4 @@ class PlainLines:
         key = (now.round, standing, now.doing.startswith("paused"))
         if key != self._last:
             self._last = key
-            self._write(show(now))
+            self._write(self._say(now))

@@ -6,7 +6,7 @@ and only when it is sealed; nothing is sent anywhere unless it is asked for: W&B
 
 from __future__ import annotations
 
-import sys
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +16,7 @@ import typer
 
 from shoal.apps.api.client import ApiClient, open_client
 from shoal.apps.home import find_home
+from shoal.apps.option_groups import JsonOption, say
 from shoal.base.errors import ShoalError
 
 
@@ -36,6 +37,7 @@ def mirror(
     token: Annotated[str | None, typer.Option(help="A token; better by file or SHOAL_TOKEN.")] = None,
     token_file: Annotated[Path | None, typer.Option(help="A file with a token.")] = None,
     home: Annotated[Path | None, typer.Option(help="Where this machine's coordinator lies.")] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write a run's losses and figures to other tools."""
     wanted = {"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}
@@ -49,7 +51,12 @@ def mirror(
         finally:
             for sink in sinks:
                 sink.close()
-    print(f"{count} rounds written", file=sys.stderr)
+    fields = {
+        "run": status["run"],
+        "rounds": count,
+        "to": [name for name in wanted if wanted[name] is not None],
+    }
+    say(fields, f"{count} rounds written", as_json)
 
 
 def copy_rounds(api: ApiClient, run: str, sinks: list[Sink], *, follow: bool) -> int:
@@ -121,6 +128,9 @@ class _Wandb:
 
 class _Mlflow:
     def __init__(self, target: str, status: dict[str, Any]) -> None:
+        if "://" not in target:
+            # A folder is all that is asked for here; MLflow wants to be told so since it prefers databases.
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         try:
             import mlflow  # type: ignore[import-not-found,unused-ignore]
         except ImportError as error:

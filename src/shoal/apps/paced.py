@@ -7,10 +7,12 @@ them. Invariant: outside a lab, and for jobs without a duration, nothing is wait
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from shoal.lab.pace import Pacer
 from shoal.worlds.real.host import RealHost
+
+if TYPE_CHECKING:
+    from shoal.lab.pace import Pacer
 
 T = TypeVar("T")
 

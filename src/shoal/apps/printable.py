@@ -9,4 +9,5 @@ from __future__ import annotations
 
 def printable(text: str, limit: int = 200) -> str:
     """At most `limit` characters, each of them one that shows."""
-    return "".join(c if c.isprintable() else " " for c in text[:limit])
+    cut = text[:limit]
+    return cut if cut.isprintable() else "".join(c if c.isprintable() else " " for c in cut)

@@ -7,12 +7,14 @@ brought back: only what the log still needs is.
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from shoal.base.ids import BlobId, NodeId, RunId
-from shoal.coordinator.copies import lasting_blobs
-from shoal.coordinator.service import CoordinatorService, Run
-from shoal.node.service import NodeService
 from shoal.replica.scrubbing import REST_S, scrub
+
+if TYPE_CHECKING:  # A node starts the sooner for not loading a coordinator.
+    from shoal.coordinator.service import CoordinatorService, Run
+    from shoal.node.service import NodeService
 
 
 async def scrub_coordinator(service: CoordinatorService) -> None:
@@ -29,6 +31,8 @@ async def scrub_coordinator(service: CoordinatorService) -> None:
 
 
 async def _scrub_run(service: CoordinatorService, run: RunId, served: Run) -> None:
+    from shoal.coordinator.copies import lasting_blobs
+
     sizes: dict[BlobId, tuple[int | None, tuple[NodeId, ...]]] = {}
 
     def needed() -> set[BlobId]:

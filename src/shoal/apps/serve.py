@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import secrets
@@ -60,6 +61,7 @@ class ServeOptions:
     matching: str = "stable"
     channels: int = 4096
     channels_per_address: int = 128
+    as_json: bool = False
 
 
 def serve(
@@ -114,10 +116,15 @@ def serve(
     channels_per_address: Annotated[
         int, typer.Option(min=1, help="The same from one address; raise it for many behind one router.")
     ] = 128,
+    as_json: Annotated[bool, typer.Option("--json", help="Say what is served as one JSON object.")] = False,
 ) -> None:
     """Run a coordinator: it keeps the logs, admits nodes and seals rounds."""
+    from shoal.worlds.real.descriptors import allow_files
     from shoal.worlds.real.loop import run
+    from shoal.worlds.real.memory import collect_seldom
 
+    allow_files(2 * channels)
+    collect_seldom()
     options = ServeOptions(
         home=find_home(home),
         host=host,
@@ -138,6 +145,7 @@ def serve(
         matching=matching,
         channels=channels,
         channels_per_address=channels_per_address,
+        as_json=as_json,
     )
     _log_to_stderr()
     run(serve_until_signal(options))
@@ -317,6 +325,9 @@ def _signals(asked: asyncio.Event) -> Iterator[None]:
 
 
 async def _welcome(desk: Desk, options: ServeOptions, address: str, say: Callable[[str], None]) -> None:
+    if options.as_json:
+        say(json.dumps(await _welcome_fields(desk, options, address)))
+        return
     service = desk.service
     say(f"shoal coordinator {service.identity.node}")
     say(f"  api    {address} (the dashboard, too)")
@@ -331,6 +342,23 @@ async def _welcome(desk: Desk, options: ServeOptions, address: str, say: Callabl
     if not service.runs and not service.broken:
         say("  no runs yet: shoal run submit stdlib-gpt")
     say("ready")
+
+
+async def _welcome_fields(desk: Desk, options: ServeOptions, address: str) -> dict[str, object]:
+    service = desk.service
+    on = [(name, served) for name, served in sorted(service.runs.items()) if not served.machine.view.stopped]
+    return {
+        "ready": True,
+        "coordinator": service.identity.node,
+        "api": address,
+        "token_file": str(options.home.admin_token),
+        "nodes": service.address,
+        "runs": [
+            {"run": name, "name": served.machine.recipe.name, "ticket": await desk.standing_ticket(name)}
+            for name, served in on
+        ],
+        "not_served": {run: error.code for run, error in sorted(service.broken.items())},
+    }
 
 
 def _report_broken(run: str, error: ShoalError, say: Callable[[str], None]) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     LargeBinary,
     MetaData,
     String,
@@ -23,12 +24,14 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    inspect,
     select,
     update,
 )
 from sqlalchemy.exc import IntegrityError
 
 from shoal.base.errors import ShoalError
+from shoal.base.logstore import LogStore
 from shoal.worlds.real.sqlfailures import damaged, explain
 from shoal.worlds.real.sqlstore import SqlLogStore
 
@@ -122,16 +125,27 @@ class SqlOutbox(SqlLogStore):
         with explain(self.name), self._writing() as connection:
             connection.execute(delete(_outbox).where(_outbox.c.account == account))
 
-    def _read(self, account: str, which: object) -> list[Outgoing]:
-        query = select(_outbox.c.body, _outbox.c.checksum).where(_outbox.c.account == account, which)  # type: ignore[arg-type]
-        with explain(self.name), self._engine.connect() as connection:
-            rows = connection.execute(query.order_by(_outbox.c.nonce)).all()
-        items = []
-        for body, checksum in rows:
-            if not isinstance(body, bytes) or _checksum(body) != checksum:
-                raise damaged(self.name, "a transaction that waits to be sent was altered")
-            items.append(msgspec.convert(json.loads(body), Outgoing))
-        return items
+    def _read(self, account: str, which: ColumnElement[bool]) -> list[Outgoing]:
+        return _read_from(self, (_outbox.c.account == account) & which)
+
+
+def sent_from(store: LogStore, prefix: str) -> list[Outgoing]:
+    """Everything in a store whose key begins so, of every account, in the order of nonces; for those who only look."""
+    if not isinstance(store, SqlLogStore) or not inspect(store._engine).has_table(_outbox.name):
+        return []
+    return _read_from(store, func.substr(_outbox.c.key, 1, len(prefix)) == prefix)
+
+
+def _read_from(store: SqlLogStore, which: ColumnElement[bool]) -> list[Outgoing]:
+    query = select(_outbox.c.body, _outbox.c.checksum).where(which).order_by(_outbox.c.nonce)
+    with explain(store.name), store._engine.connect() as connection:
+        rows = connection.execute(query).all()
+    items = []
+    for body, checksum in rows:
+        if not isinstance(body, bytes) or _checksum(body) != checksum:
+            raise damaged(store.name, "a transaction that waits to be sent was altered")
+        items.append(msgspec.convert(json.loads(body), Outgoing))
+    return items
 
 
 def _row(account: str, item: Outgoing) -> dict[str, object]:

@@ -47,6 +47,7 @@ from shoal.coordinator.events import (
 )
 from shoal.coordinator.keyring import KeyDesk, revoked
 from shoal.coordinator.market import Market
+from shoal.coordinator.pacing import Pacing, Telling, is_soon, news_of
 from shoal.coordinator.private import PrivacyBudgets
 from shoal.coordinator.rounds import Rounds
 from shoal.coordinator.seats import LAG_ALLOWED, Seats
@@ -159,6 +160,9 @@ class CoordinatorMachine:
         """Who vouched for an update that its author had to bring here, since nobody else gave it."""
         self._graft: Graft | None = None
         """The parent's news that wait for the end of a round."""
+        self._pacing = Pacing(self.tick_s)
+        self._telling = Telling()
+        self._peers_told_at = -math.inf
         self._effects: list[Effect] = []
         self._instant = instant
         for node in view.planned:
@@ -205,11 +209,12 @@ class CoordinatorMachine:
         self._instant = instant
         self._effects = []
         self._change_key(self._keys.own())
+        news = True
         match event:
             case Arrived():
                 self._arrived(event)
             case Said():
-                self._said(event.node, event.message)
+                news = self._said(event.node, event.message)
             case Lost():
                 self.seats.lost(event.node, instant.now)
             case BlobFetched():
@@ -232,8 +237,10 @@ class CoordinatorMachine:
                 self._coordinators = event.addresses
             case Ticked():
                 pass
-        self._advance()
-        self._tell_peers()
+        one = isinstance(event, Arrived | Said | Lost)
+        if self._pacing.due(instant.now, len(self.seats.by_node) if one else 0, news=news):
+            self._advance()
+            self._tell_members()
         return self._effects
 
     # --- nodes come, speak and go ----------------------------------------------------------------------
@@ -281,18 +288,13 @@ class CoordinatorMachine:
         if 0 <= start < self.view.length:
             self._effects.append(SendEntries(node, start))
 
-    def _said(self, node: NodeId, message: msgspec.Struct) -> None:
+    def _said(self, node: NodeId, message: msgspec.Struct) -> bool:
+        """Take what a node says; whether any of it may move the run."""
         if not self.seats.heard(node, self._instant.now):
-            return
+            return False
         match message:
             case Heartbeat():
-                self.seats.beat(node, message)
-                if message.vitals is not None:
-                    self.telemetry.heard(node, message.vitals, self.view.members)
-                beat = Beat(length=self.view.length, probe=message.probe, note=self.note(node))
-                self._effects.append(Send(node, beat))
-                if message.peers != self._peers.edition:
-                    self._effects.append(Send(node, self._peers))
+                return self._beat(node, message)
             case NeedEntries():
                 self._send_entries(node, message.start)
             case Offer():
@@ -308,6 +310,17 @@ class CoordinatorMachine:
                 self._stuck(message)
             case Goodbye():
                 self._goodbye(node, message.reason)
+        return True
+
+    def _beat(self, node: NodeId, message: Heartbeat) -> bool:
+        news = self.seats.beat(node, message)
+        if message.vitals is not None:
+            self.telemetry.heard(node, message.vitals, self.view.members)
+        told = self.view.length - len(self._telling.untold)
+        self._effects.append(Send(node, Beat(length=told, probe=message.probe, note=self.note(node))))
+        if message.peers != self._peers.edition:
+            self._effects.append(Send(node, self._peers))
+        return news
 
     def _demand(self, node: NodeId) -> Demand:
         """What storage this node's next update must show."""
@@ -354,16 +367,22 @@ class CoordinatorMachine:
         if self.view.members[node].present and self._may_change(node):
             self._append(Left(node=node, reason=reason[:MAX_TEXT]))
 
-    def _tell_peers(self) -> None:
-        """Tell everyone who can be reached, whenever that has changed."""
-        reachable = self.seats.reachable(self._instant.now)
-        if (reachable, self._coordinators) == (self._reachable, self._peers.coordinators):
+    def _tell_members(self) -> None:
+        """Tell everyone who came, left and can be reached when that has changed; many are told a while later."""
+        now, nodes = self._instant.now, len(self.seats.by_node)
+        if items := self._telling.due(now, nodes):
+            self._effects.append(Tell(Entries(items=items)))
+        reachable = self.seats.reachable(now)
+        same = (reachable, self._coordinators) == (self._reachable, self._peers.coordinators)
+        if same or is_soon(now, self._peers_told_at, nodes):
             return
-        self._reachable = reachable
+        self._peers_told_at = now
+        before, known = self._peers, self._reachable
         own = PeerAddress(self._identity.node, self._own_address)
         peers = (*(PeerAddress(node, address) for node, address in reachable), own)
-        self._peers = Peers(edition=self._peers.edition + 1, peers=peers, coordinators=self._coordinators)
-        self._effects.append(Tell(self._peers))
+        self._reachable = reachable
+        self._peers = Peers(edition=before.edition + 1, peers=peers, coordinators=self._coordinators)
+        self._effects.append(Tell(news_of(self._peers, before.edition, known, reachable)))
 
     # --- attestations, snapshots, trouble ----------------------------------------------------------------
 
@@ -519,10 +538,12 @@ class CoordinatorMachine:
         except BadEntry as error:
             raise AssertionError(f"the coordinator made an entry that {error}") from error
         self._effects.append(Append(link.entry.position, link.encoded, type(body).__name__.lower()))
-        tell = Tell(Entries(items=(link.encoded,)))
+        waits = isinstance(body, Joined | Left)
+        items = self._telling.take(link.encoded, self._instant.now, len(self.seats.by_node), waits=waits)
+        tell = [Tell(Entries(items=items))] if items else []
         earned = [EnterCredit(link.entry.position, link.hash, credited.lines)] if credited.lines else []
         # With the last entry nodes leave: their last receipts go before it.
-        self._effects += [*earned, tell] if self.finished else [tell, *earned]
+        self._effects += [*earned, *tell] if self.finished else [*tell, *earned]
 
     def needed_blobs(self) -> set[BlobId]:
         """What the coordinator's own store must keep."""

@@ -22,11 +22,15 @@ class Market:
 
     def willing(self, nodes: list[NodeId]) -> list[NodeId]:
         """Those for whom the price is enough."""
-        return [node for node in nodes if not self.objection(node)]
+        price, seats = self._crediting.spec.price_micro, self._seats.by_node
+        return [node for node in nodes if node not in seats or seats[node].min_price_micro <= price]
 
     def unwilling(self, nodes: list[NodeId]) -> str:
         """In words, how many are not."""
-        return too_dear(self._crediting.spec, [self._minimum(node) for node in nodes])
+        seats = self._seats.by_node
+        return too_dear(
+            self._crediting.spec, [seats[node].min_price_micro for node in nodes if node in seats]
+        )
 
     def objection(self, node: NodeId) -> str:
         """Why this node does not work for the run's price; "" if it does."""

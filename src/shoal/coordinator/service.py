@@ -286,8 +286,7 @@ class CoordinatorService:
         else:
             await self.host.work(lambda: self.store.keep(run, PAUSED, reason.encode()))
         served.paused = reason
-        for seat in served.machine.seats.by_node.values():
-            seat.paused = reason is not None or bool(seat.last_beat and seat.last_beat.paused)
+        served.machine.seats.rest(reason is not None)
         await self.post(run, Ticked())
 
     async def change(self, run: RunId, changes: dict[str, Change]) -> None:

@@ -60,6 +60,10 @@ class _Seen:
     quality: float = 1.0
 
 
+_NOTHING = _Seen()
+"""Of a node that said nothing; only read."""
+
+
 class Telemetry:
     """One run's nodes."""
 
@@ -116,7 +120,7 @@ class Telemetry:
             seen.quality += NEWS * (value - seen.quality)
 
     def facts(self, node: NodeId) -> NodeFacts:
-        seen = self._seen.get(node) or _Seen()
+        seen = self._seen.get(node, _NOTHING)
         told = seen.last
         return NodeFacts(
             node=node,

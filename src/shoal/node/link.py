@@ -29,6 +29,17 @@ MAX_COORDINATORS, MAX_ADDRESS = 8, 256
 MIN_HEARTBEAT_S, MAX_HEARTBEAT_S = 0.1, 300.0
 
 
+def updated(known: Peers, message: Peers) -> Peers:
+    """The list of peers after this message; as it was, if the message is of changes to a list that is not here."""
+    if not message.since:
+        return message
+    if message.since != known.edition:
+        return known  # The next heartbeat says which list is here, and is answered with a whole one.
+    peers = {peer.node: peer for peer in known.peers if peer.node not in set(message.gone)}
+    peers.update({peer.node: peer for peer in message.peers})
+    return structs.replace(message, peers=tuple(peers.values()), since=0, gone=())
+
+
 class ControlLink:
     """One node's connection to its coordinator, through all its breaks."""
 
@@ -90,7 +101,7 @@ class ControlLink:
                     refusal = message
                     break
                 if isinstance(message, Peers) and message.edition > self._peers.edition:
-                    self._peers = message
+                    self._peers = updated(self._peers, message)
                 self._post(Heard(message))
         except (ChannelClosed, ShoalError):
             pass

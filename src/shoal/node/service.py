@@ -229,8 +229,13 @@ class NodeService:
         while True:
             event = await self._events.get()
             await self._stop_if_proven()
+            had_state = self.machine.at >= 0
             for effect in self.machine.step(self.host.clock.now(), event):
                 await self._carry_out(effect)
+            if not had_state and self.machine.at >= 0:
+                await self._link.send(
+                    self._heartbeat()
+                )  # It can be given work from now on, not from the next beat.
 
     def _post(self, event: ev.Event) -> None:
         if isinstance(event, ev.Heard) and isinstance(event.message, Beat):

@@ -62,7 +62,7 @@ def asks_too_much(spec: CreditSpec, minimum_micro: int) -> str:
 
 def too_dear(spec: CreditSpec, minimums: Iterable[int]) -> str:
     """How many of these are left out for their price; "" for none."""
-    count = sum(1 for minimum in minimums if asks_too_much(spec, minimum))
+    count = sum(minimum > spec.price_micro for minimum in minimums)
     price = f"{show_credits(spec.price_micro)} credits a {spec.unit.removesuffix('s')}"
     return (
         f"{count} node{'s' if count != 1 else ''} not planned, asking for more than {price}" if count else ""

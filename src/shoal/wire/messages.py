@@ -89,6 +89,11 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True, tag="peers"):
     peers: tuple[PeerAddress, ...]
     coordinators: tuple[str, ...] = ()
     """Addresses at which a coordinator may answer, should this one be gone."""
+    since: int = 0
+    """0 for the whole list. Else `peers` are those who came or moved since that edition, and nobody without it gains by
+    this message."""
+    gone: tuple[NodeId, ...] = ()
+    """Who went since."""
 
 
 class Entries(msgspec.Struct, frozen=True, kw_only=True, tag="entries"):

@@ -81,6 +81,6 @@ def test_who_reads_too_slowly_gets_the_whole_picture_again() -> None:
     watcher = Watcher()
     watcher.fresh = False
     for number in range(FRAMES_KEPT + 1):
-        watcher.put(b"%d" % number)
+        watcher.put(str(number))
     assert watcher.fresh
     assert not watcher.frames

@@ -25,7 +25,7 @@ def test_heartbeats_do_not_wait_for_a_long_step() -> None:
 
     world.play(story)
     times = [when for when, _ in world.said("slow", Heartbeat)]
-    assert max(two - one for one, two in itertools.pairwise(times)) < 1.5
+    assert max(two - one for one, two in itertools.pairwise(times)) < 2.5, "a step takes ten"
     assert len(world.bodies(Plan)) == 2, "the round that was sealed, and the next: it was never given up"
     doing = {beat.doing for _, beat in world.said("slow", Heartbeat)}
     assert "training round 0" in doing

@@ -21,6 +21,7 @@ EACH = [
     m.Welcome(run="r", heartbeat_s=2.0, length=9),  # type: ignore[arg-type]
     m.Refuse(code="SH-JOIN-02", cause="c", next_step="n"),
     m.Peers(edition=1 << 40, peers=(m.PeerAddress("n", "h:1"),)),  # type: ignore[arg-type]
+    m.Peers(edition=9, peers=(), since=8, gone=("n",)),  # type: ignore[arg-type]
     m.Entries(items=(b"one", b"")),
     m.NeedEntries(start=4),
     m.Heartbeat(at=-1, length=0, peers=0, doing="x"),

@@ -1,12 +1,17 @@
 // Who contributed what, and what it came to.
 import type { PageProps } from "../app";
 import { count, credits, percent } from "../format";
-import { Card, Empty, Failure, Link, Loading, Stat, useAnswer } from "../parts";
+import { Badge, Card, Empty, Failure, Link, Loading, Stat, useAnswer } from "../parts";
 import { pathTo } from "../route";
 
 interface Answer {
   position: number; unit: string; policy: string; total_micro: number; budget_micro: number | null; pages: number;
   nodes: { node: string; name: string; micro: number; by_role: Record<string, number>; share: number }[];
+  settlement: Settlement | null;
+}
+interface Settlement {
+  chain: string; chain_id: number; contract: string; job: number; mode: string; token: string | null; epochs: number;
+  items: { epoch: number; position: number; total: string; added: string; addresses: number; state: string; transaction: string | null; block: number | null }[];
 }
 const ROLES = ["train", "hold", "audit", "coordinate"];
 
@@ -44,7 +49,57 @@ export function CreditPage({ picture, run }: PageProps) {
           </div>
         )}
       </Card>
+      {answer.settlement && <OnChain settlement={answer.settlement} />}
       <Card title="Proof"><p>Everyone recomputes these numbers from the run's log: <code>shoal credit verify {run.slice(0, 12)}</code>. How they are settled on a chain: <code>shoal chain --help</code>.</p></Card>
     </>
   );
+}
+
+function OnChain({ settlement }: { settlement: Settlement }) {
+  const unit = settlement.token ? "smallest units" : "coins";
+  const amount = (text: string) => <span title={settlement.token ? undefined : `${text} wei`}>{settlement.token ? whole(text) : coins(text)}</span>;
+  return (
+    <Card title="Settled on the chain">
+      <p>
+        Job {settlement.job} on {settlement.chain} (chain {settlement.chain_id}), paid by {settlement.mode}
+        {settlement.token && <> in the token <code>{settlement.token}</code></>}. Contract <code>{settlement.contract}</code>.
+      </p>
+      {settlement.items.length === 0 ? <Empty title="No epoch is recorded yet."><p><code>shoal chain settle</code> records and sends them.</p></Empty> : (
+        <div className="rows short" tabIndex={0} role="region" aria-label="Settlements">
+          <table>
+            <caption className="visually-hidden">Epochs of the settlement, the newest first</caption>
+            <thead><tr>
+              <th scope="col" className="numeric">epoch</th><th scope="col">state</th><th scope="col" className="numeric">added, {unit}</th>
+              <th scope="col" className="numeric">in all, {unit}</th><th scope="col" className="numeric">paid to</th>
+              <th scope="col" className="numeric">up to entry</th><th scope="col">transaction</th>
+            </tr></thead>
+            <tbody>
+              {settlement.items.map((item) => (
+                <tr key={item.epoch}>
+                  <td className="numeric">{item.epoch}</td>
+                  <td><Badge state={item.state} /></td>
+                  <td className="numeric">{amount(item.added)}</td>
+                  <td className="numeric">{amount(item.total)}</td>
+                  <td className="numeric">{item.addresses}</td>
+                  <td className="numeric">#{item.position}</td>
+                  <td>{item.transaction ? <code title={item.transaction}>{item.transaction.slice(0, 14)}…</code> : "–"}{item.block !== null && <> in block {count(item.block)}</>}</td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </Card>
+  );
+}
+
+// Amounts on a chain are longer than JavaScript's numbers are exact.
+function whole(amount: string): string {
+  return BigInt(amount).toLocaleString("en");
+}
+
+// A chain's own coin is 10^18 wei; a millionth of it is as much as people read.
+function coins(wei: string): string {
+  const micro = BigInt(wei) / 10n ** 12n;
+  return `${(micro / 1_000_000n).toLocaleString("en")}.${String(micro % 1_000_000n).padStart(6, "0")}`;
 }

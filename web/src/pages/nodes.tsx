@@ -17,6 +17,7 @@ export function NodesPage({ picture, run }: PageProps) {
     const words = sought.toLowerCase();
     return [...picture.nodes.values()].filter((node) => !words || `${node.name} ${node.node} ${node.state} ${node.why} ${node.device}`.toLowerCase().includes(words));
   }, [picture.nodes, sought]);
+  const shown = useMemo(() => columns(run), [run]);
   if (!picture.loaded) return <Loading what="the nodes" />;
   return (
     <>
@@ -31,7 +32,7 @@ export function NodesPage({ picture, run }: PageProps) {
       {picture.nodes.size === 0 ? (
         <Empty title="Nobody joined yet."><Link to={pathTo("join", run)} className="button">How to join</Link></Empty>
       ) : view === "table" ? (
-        <Rows columns={columns(run)} rows={nodes} id={(node) => node.node} caption="Nodes of the run" first="state" />
+        <Rows columns={shown} rows={nodes} id={(node) => node.node} caption="Nodes of the run" first="state" />
       ) : view === "cards" ? (
         <div className="grid cards">{nodes.slice(0, 200).map((node) => <NodeCard key={node.node} node={node} run={run} />)}</div>
       ) : <Ways run={run} nodes={picture.nodes} turn={picture.rounds.length} />}

@@ -18,7 +18,7 @@ from shoal.apps.api.examples import with_examples
 from shoal.apps.api.guard import BoundedBodies, require, require_view_or_loopback
 from shoal.apps.api.headers import SecureHeaders, Tags
 from shoal.apps.api.live import Live
-from shoal.apps.api.metrics import exposition
+from shoal.apps.api.metrics import exposition, with_nodes
 from shoal.apps.api.models import Health, Problem
 from shoal.apps.api.pooling import lending, pooled
 from shoal.apps.api.problems import MEDIA_TYPE, install
@@ -50,7 +50,7 @@ def make_app(desk: Desk, tokens: Tokens, uploads: Uploads) -> FastAPI:
     install(app)
     live = Live(desk)
     desk.diaries.after.append(live.look)
-    app.include_router(_open_routes(desk, tokens))
+    app.include_router(_open_routes(desk, tokens, live))
     parts: tuple[tuple[Scope, APIRouter], ...] = (
         ("lend", lending(desk)),
         ("view", pooled(desk)),
@@ -77,7 +77,7 @@ def _with_examples(app: FastAPI) -> None:
     app.openapi = described  # type: ignore[method-assign]
 
 
-def _open_routes(desk: Desk, tokens: Tokens) -> APIRouter:
+def _open_routes(desk: Desk, tokens: Tokens, live: Live) -> APIRouter:
     routes = APIRouter(tags=["health"])
 
     @routes.get("/healthz", summary="Is the coordinator up?")
@@ -98,7 +98,10 @@ def _open_routes(desk: Desk, tokens: Tokens) -> APIRouter:
         responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
     )
     async def metrics() -> Response:
-        runs = [desk.status(run, rounds=1) for run in sorted(desk.service.runs)]
-        return Response(exposition(runs), media_type="text/plain; version=0.0.4; charset=utf-8")
+        names = sorted(desk.service.runs)
+        runs = [(desk.status(run, rounds=1, with_nodes=False), live.nodes(run)) for run in names]
+        # Thousands of nodes are a hundred thousand lines: others are answered meanwhile.
+        text = await desk.service.host.work(lambda: exposition([with_nodes(*one) for one in runs]))
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return routes

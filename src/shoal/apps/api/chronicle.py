@@ -117,8 +117,7 @@ class Chronicle:
                 self._rewound(body, position, time_ms)
             case _:
                 pass
-        if (told := entry_sentence(body, self.names)) is not None:
-            self.note(told, time_ms, position)
+        self.note(entry_sentence(body, self.names), time_ms, position)
 
     def note(self, told: Sentence, time_ms: int, position: int | None = None) -> EventRecord:
         """Remember something that happened."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from shoal.apps.api.diary import Diaries
 from shoal.apps.api.models import NodeStatus, RunStatus, RunSummary
@@ -55,6 +56,11 @@ class Desk:
         self._expires_s = expires_s
         self._founding = asyncio.Lock()
 
+    @property
+    def root(self) -> Path:
+        """The folder of the coordinator's home."""
+        return self._home.root
+
     # --- looking -----------------------------------------------------------------------------------------
 
     def find(self, name: str) -> tuple[RunId, Run]:
@@ -85,10 +91,10 @@ class Desk:
         now = self.service.host.clock.now()
         return node_status(Standings.at(machine, self.diaries.of(run), now), machine.view.members[node])
 
-    def status(self, run: RunId, rounds: int) -> RunStatus:
+    def status(self, run: RunId, rounds: int, *, with_nodes: bool = True) -> RunStatus:
         now = self.service.host.clock.now()
         served = self.service.runs[run]
-        return status(served.machine, self.diaries.of(run), now, rounds, served.paused)
+        return status(served.machine, self.diaries.of(run), now, rounds, served.paused, with_nodes=with_nodes)
 
     # --- asking ------------------------------------------------------------------------------------------
 

@@ -22,7 +22,10 @@ from shoal.coordinator.service import CoordinatorService, Run
 from shoal.runlog.chain import BadEntry, Link, read_link
 from shoal.runlog.entries import (
     Attestations,
+    Audits,
+    Ban,
     Body,
+    Digests,
     Funded,
     Genesis,
     Graft,
@@ -30,7 +33,9 @@ from shoal.runlog.entries import (
     Left,
     Plan,
     Rejected,
+    Revoked,
     Rewind,
+    Rotated,
     Seal,
     Snapshot,
     Stopped,
@@ -62,8 +67,10 @@ class Diary:
     names: dict[NodeId, str] = field(default_factory=dict)
     """Of every node that was connected since the coordinator started."""
     chronicle: Chronicle = field(default_factory=Chronicle)
+    seen: tuple[int, int] = (0, -1)
+    """Which seats were looked at last, and how often they had moved."""
 
-    def take(self, link: Link) -> tuple[str, Fields] | None:
+    def take(self, link: Link) -> tuple[str, Fields]:
         """Remember what is worth it in the next entry; the event to tell."""
         self.position = link.entry.position + 1
         self.chronicle.take(link)
@@ -74,11 +81,14 @@ class Diary:
             self.left[body.node] = printable(body.reason)
         elif isinstance(body, Joined):
             self.left.pop(body.node, None)
-        told = describe(body)
-        return None if told is None else (told[0], {**told[1], "position": link.entry.position})
+        event, fields = describe(body)
+        return event, {**fields, "position": link.entry.position}
 
     def seats_moved(self, seats: Seats, over: bool, wall_ms: int) -> list[tuple[str, Fields]]:
         """Connections that came and went since the last call."""
+        if self.seen == (id(seats), seats.moves):
+            return []
+        self.seen = (id(seats), seats.moves)
         now = {seat.node for seat in seats.by_node.values() if seat.connected}
         came, went = sorted(now - self.connected), sorted(self.connected - now)
         self.connected = frozenset(now)
@@ -94,8 +104,8 @@ class Diary:
         return [(event, _who(node, self.names.get(node, ""))) for event, node in told]
 
 
-def describe(body: Body) -> tuple[str, Fields] | None:
-    """An entry as an event; None for those that people need not hear of."""
+def describe(body: Body) -> tuple[str, Fields]:
+    """An entry as an event of the process's own log."""
     match body:
         case Genesis():
             return "run_founded", {"parameters": body.layout.numel, "state": body.state[:12]}
@@ -126,10 +136,19 @@ def describe(body: Body) -> tuple[str, Fields] | None:
             return "run_rewound", {"to": body.to, "reason": body.reason}
         case Stopped():
             return "run_stopped", {"reason": body.reason}
+        case Digests():
+            return "digests_agreed", {"seal": body.seal, "shards": len(body.items), "reason": body.reason}
         case Funded():
             return "run_funded", {"add_micro": body.add_micro, "reason": body.reason}
-        case _:
-            return None
+        case Audits():
+            return "work_audited", {"screenings": len(body.screenings), "verdicts": len(body.verdicts)}
+        case Ban():
+            kind = "node_banned" if body.until_ms else "node_unbanned"
+            return kind, {**_who(body.node, ""), "until_ms": body.until_ms, "reason": body.reason}
+        case Rotated():
+            return "key_rotated", {**_who(body.node, ""), "successions": len(body.line)}
+        case Revoked():
+            return "key_revoked", {**_who(body.node, ""), "reason": body.reason}
 
 
 def _who(node: NodeId, name: str) -> Fields:
@@ -186,7 +205,7 @@ class Diaries:
                     told = diary.take(read_link(encoded))
                 except BadEntry:
                     return  # Damage since the start; the coordinator's own reads report it.
-                if told and tell:
+                if tell:
                     _tell(run, *told)
             if len(page) < PAGE_ENTRIES:
                 return

@@ -19,19 +19,15 @@ import msgspec
 from shoal.apps.api.desk import Desk
 from shoal.apps.api.diary import Diary
 from shoal.apps.api.records import RoundRecord, TrailPoint
-from shoal.apps.api.status import Standings, finite, node_status, run_fields
-from shoal.apps.printable import printable
+from shoal.apps.api.roster import Fields, Roster, changed_fields
+from shoal.apps.api.status import run_fields
 from shoal.base.ids import NodeId, RunId
-from shoal.coordinator.seats import Seat
 from shoal.coordinator.service import Run
-from shoal.wire.messages import Heartbeat
 
-Fields = dict[str, Any]
 FRAMES_KEPT = 64
 EVENTS_SENT, ROUNDS_SENT = 300, 2_000
 IDLE_S = 1.0
 """How often a run that nobody watches is looked at."""
-TRAIL_POINTS, TRAIL_STEP_MS = 120, 5_000
 _encode = msgspec.json.Encoder().encode
 
 
@@ -40,12 +36,12 @@ class Watcher:
     """One open page: frames wait here until they are sent."""
 
     run: RunId | None = None
-    frames: deque[bytes] = field(default_factory=deque)
+    frames: deque[str] = field(default_factory=deque)
     fresh: bool = True
     """It needs the whole picture, which the next look gives it."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def put(self, frame: bytes) -> None:
+    def put(self, frame: str) -> None:
         if len(self.frames) >= FRAMES_KEPT:
             self.frames.clear()
             self.fresh = True
@@ -53,7 +49,7 @@ class Watcher:
             self.frames.append(frame)
         self.news.set()
 
-    def begin(self, frame: bytes) -> None:
+    def begin(self, frame: str) -> None:
         """Take the whole picture."""
         self.fresh = False
         self.frames.clear()
@@ -64,15 +60,13 @@ class Watcher:
 class _Shown:
     """What the last look at a run found."""
 
-    nodes: dict[NodeId, Fields] = field(default_factory=dict)
-    keys: dict[NodeId, tuple[Any, ...]] = field(default_factory=dict)
+    roster: Roster = field(default_factory=Roster)
     run: Fields = field(default_factory=dict)
     last_seal: int = -1
     open_key: tuple[Any, ...] = ()
     last_event: int = 0
     edition: int = 0
     looked_at: float = 0.0
-    trails: dict[NodeId, deque[TrailPoint]] = field(default_factory=dict)
 
 
 class Live:
@@ -93,9 +87,20 @@ class Live:
         self._watchers.discard(watcher)
 
     def trail(self, run: RunId, node: NodeId) -> list[TrailPoint]:
-        return list(self._of(run).trails.get(node, ()))
+        return self._of(run).roster.trail(node)
 
-    def full(self, run: RunId | None) -> bytes:
+    def status(self, run: RunId, rounds: int) -> bytes:
+        """Everything about a run as JSON, as it is now."""
+        self._refresh(run)
+        fields = self._desk.status(run, rounds, with_nodes=False).model_dump()
+        return _encode({**fields, "nodes": msgspec.Raw(self._of(run).roster.encoded())})
+
+    def nodes(self, run: RunId) -> list[Fields]:
+        """Every node of a run, as it is now."""
+        self._refresh(run)
+        return list(self._of(run).roster.fields.values())
+
+    def full(self, run: RunId | None) -> str:
         """The whole picture of one run, and every run in brief, as of the last look."""
         frame: Fields = {"type": "full", "wall_ms": self._wall_ms(), "runs": list(self._runs.values())}
         served = self._desk.service.runs.get(run) if run else None
@@ -104,12 +109,12 @@ class Live:
             now = chronicle.open_round()
             frame |= {
                 "run": shown.run,
-                "nodes": list(shown.nodes.values()),
+                "nodes": msgspec.Raw(shown.roster.encoded()),
                 "rounds": [_brief(record) for record in list(chronicle.rounds)[-ROUNDS_SENT:]],
                 "open": _brief(now) if now else None,
                 "events": [event.model_dump() for event in list(chronicle.events)[-EVENTS_SENT:]],
             }
-        return _encode(frame)
+        return _encode(frame).decode()
 
     async def look(self) -> None:
         """See what changed, and hand it out."""
@@ -126,11 +131,16 @@ class Live:
                 self._send(run, {"type": "delta", "wall_ms": self._wall_ms(), "runs": news, **delta})
         if news:
             self._send(None, {"type": "delta", "wall_ms": self._wall_ms(), "runs": news})
-        for watcher in self._watchers:
-            if watcher.fresh:
-                watcher.begin(self.full(watcher.run))
+        fresh = [watcher for watcher in self._watchers if watcher.fresh]
+        pictures = {run: self.full(run) for run in {watcher.run for watcher in fresh}}
+        for watcher in fresh:
+            watcher.begin(pictures[watcher.run])
         for run in set(self._shown) - set(self._desk.service.runs):
             del self._shown[run]
+
+    def _refresh(self, run: RunId) -> None:
+        clock, machine = self._desk.service.host.clock, self._desk.service.runs[run].machine
+        self._of(run).roster.refresh(machine, self._desk.diaries.of(run), clock.now(), clock.wall_ms())
 
     def _of(self, run: RunId) -> _Shown:
         return self._shown.setdefault(run, _Shown())
@@ -141,7 +151,7 @@ class Live:
     def _send(self, run: RunId | None, delta: Fields) -> None:
         waiting = [watcher for watcher in self._watchers if watcher.run == run and not watcher.fresh]
         if waiting:
-            frame = _encode(delta)
+            frame = _encode(delta).decode()
             for watcher in waiting:
                 watcher.put(frame)
 
@@ -155,67 +165,13 @@ class Live:
         diary = self._desk.diaries.of(run)
         delta: Fields = {}
         fields = run_fields(served.machine, diary)
-        if changes := _changes(shown.run, fields):
+        if changes := changed_fields(shown.run, fields):
             delta["run"] = changes
         shown.run = fields
-        if nodes := self._nodes(served, diary, shown):
+        self._refresh(run)
+        if nodes := shown.roster.news():
             delta["nodes"] = nodes
         return delta | _rounds(diary, shown) | _events(diary, shown)
-
-    def _nodes(self, served: Run, diary: Diary, shown: _Shown) -> list[Fields]:
-        standings = Standings.at(served.machine, diary, self._desk.service.host.clock.now())
-        seats, found, wall_ms = served.machine.seats.by_node, [], self._wall_ms()
-        for node, member in served.machine.view.members.items():
-            seat = seats.get(node)
-            beat = seat.last_beat if seat else None
-            key = _key(standings, node, seat, beat, member.present)
-            if shown.keys.get(node) == key:
-                continue
-            shown.keys[node] = key
-            fields = node_status(standings, member).model_dump()
-            changes = _changes(shown.nodes.get(node, {}), fields)
-            shown.nodes[node] = fields
-            if changes:
-                found.append({"node": node, **changes})
-            if beat is not None:
-                _follow(shown.trails.setdefault(node, deque(maxlen=TRAIL_POINTS)), beat, wall_ms)
-        return found
-
-
-def _key(
-    standings: Standings, node: NodeId, seat: Seat | None, beat: Heartbeat | None, present: bool
-) -> tuple[Any, ...]:
-    """Everything that a node's fields depend on, cheap to compare."""
-    if seat is None:
-        return (present, node in standings.diary.names, len(standings.diary.rejections))
-    left_s = seat.lease_until - standings.now
-    quiet = int(left_s) + 1 if not seat.connected else left_s > 0
-    view = standings.machine.view
-    standing = (node in view.planned, node in standings.ready, view.round, view.stopped is None)
-    rejected = diary_rejections(standings.diary)
-    return (id(beat), seat.at, seat.connected, quiet, standing, seat.name, seat.address, rejected)
-
-
-def diary_rejections(diary: Diary) -> tuple[int, int]:
-    """Changes when a rejection is added."""
-    last = diary.rejections[-1] if diary.rejections else None
-    return (len(diary.rejections), last.round if last else -1)
-
-
-def _follow(trail: deque[TrailPoint], beat: Heartbeat, wall_ms: int) -> None:
-    if trail and wall_ms - trail[-1].time_ms < TRAIL_STEP_MS:
-        return
-    trail.append(
-        TrailPoint(
-            time_ms=wall_ms,
-            step=beat.step,
-            loss=finite(beat.loss),
-            tokens_per_s=finite(beat.tokens_per_s),
-            up_bytes=beat.up_bytes,
-            down_bytes=beat.down_bytes,
-            doing=printable(beat.doing),
-        )
-    )
 
 
 def _rounds(diary: Diary, shown: _Shown) -> Fields:
@@ -261,7 +217,3 @@ def _events(diary: Diary, shown: _Shown) -> Fields:
 
 def _brief(record: RoundRecord) -> Fields:
     return record.model_dump()
-
-
-def _changes(before: Fields, after: Fields) -> Fields:
-    return {name: value for name, value in after.items() if name not in before or before[name] != value}

@@ -7,12 +7,13 @@ counted twice or kept here: every number is read off the runs when it is asked f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from shoal.apps.api.models import NodeStatus, RunStatus
+from shoal.apps.api.models import NodeMeasured, NodeStatus, RunStatus
 
 _RUN_GAUGES: dict[str, tuple[str, Callable[[RunStatus], float | None]]] = {
     "shoal_round": ("Rounds sealed so far.", lambda run: run.round),
@@ -51,6 +52,17 @@ _NODE_GAUGES: dict[str, tuple[str, Callable[[NodeStatus], float | None]]] = {
 
 def _budget(run: RunStatus) -> float | None:
     return run.privacy.epsilon if run.privacy else None
+
+
+def with_nodes(run: RunStatus, nodes: list[dict[str, Any]]) -> RunStatus:
+    """A run's status with its nodes, which are fields of `NodeStatus` already."""
+    made = [
+        NodeStatus.model_construct(
+            **{**fields, "measured": NodeMeasured.model_construct(**(fields["measured"] or {}))}
+        )
+        for fields in sorted(nodes, key=lambda fields: str(fields["node"]))
+    ]
+    return run.model_copy(update={"nodes": made})
 
 
 def _of(node: NodeStatus, field: str) -> float | None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
 from shoal.apps.api.checkpoints import find_saved, graph
@@ -29,6 +29,7 @@ from shoal.apps.api.records import (
     RegionRecord,
     RoundPage,
 )
+from shoal.apps.api.settlements import settlement
 from shoal.apps.api.status import regions_of
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, NodeId, RunId
@@ -43,21 +44,22 @@ Position = Annotated[int, Query(ge=0, le=MAX_AT)]
 
 def reading(desk: Desk, live: Live) -> APIRouter:
     routes = APIRouter()
-    _runs(routes, desk)
+    _runs(routes, desk, live)
     _past(routes, desk)
     _nodes(routes, desk, live)
     _blobs(routes, desk)
     return routes
 
 
-def _runs(routes: APIRouter, desk: Desk) -> None:
+def _runs(routes: APIRouter, desk: Desk, live: Live) -> None:
     @routes.get("/runs", summary="Every run, in brief")
     async def list_runs() -> list[RunSummary]:
         return desk.summaries()
 
-    @routes.get("/runs/{run}", summary="One run, with its nodes and losses")
-    async def show_run(run: str, rounds: Annotated[int, Query(ge=1, le=100_000)] = 1000) -> RunStatus:
-        return desk.status(desk.find(run)[0], rounds)
+    @routes.get("/runs/{run}", summary="One run, with its nodes and losses", response_model=RunStatus)
+    async def show_run(run: str, rounds: Annotated[int, Query(ge=1, le=100_000)] = 1000) -> Response:
+        # Its nodes may be thousands, and are kept as JSON: nothing is made of them that is thrown away.
+        return Response(live.status(desk.find(run)[0], rounds), media_type="application/json")
 
     @routes.get("/runs/{run}/log", summary="Entries of the log, in order")
     async def read_log(
@@ -119,9 +121,11 @@ def _past(routes: APIRouter, desk: Desk) -> None:
     async def read_credit(run: str) -> CreditPage:
         name, served = desk.find(run)
         book = books.setdefault(name, Earnings(name, desk.service.identity.public))
-        await desk.service.host.work(lambda: book.catch_up(desk.service.store))
+        store = desk.service.store
+        await desk.service.host.work(lambda: book.catch_up(store))
+        settled = await desk.service.host.work(lambda: settlement(desk.root, store, name))
         names = {node: member.name for node, member in served.machine.view.members.items()}
-        return book.page(served.machine, names)
+        return book.page(served.machine, names).model_copy(update={"settlement": settled})
 
 
 def _nodes(routes: APIRouter, desk: Desk, live: Live) -> None:

@@ -185,6 +185,35 @@ class CreditLine(Record):
     share: float = Field(description="Of everything that was earned, 0 to 1.")
 
 
+class SettledEpoch(Record):
+    """One epoch of a run's settlement on a chain. Amounts are in the job's smallest unit, and may be long."""
+
+    epoch: int
+    position: int = Field(description="The last entry of the log that it counts.")
+    total: str = Field(description="What is owed in all since the beginning.")
+    added: str = Field(description="What this epoch added to that.")
+    addresses: int = Field(description="How many are paid.")
+    state: str = Field(
+        description="recorded: its transaction is not sent yet; pending, mined, final, failed, lost: what became of "
+        "it; signed: its vouchers are, and whoever has one brings it to the chain."
+    )
+    transaction: str | None = Field(description="Its hash.")
+    block: int | None = Field(description="Where it was mined.")
+
+
+class ChainSettlement(Record):
+    """How a run's credit is settled on a chain."""
+
+    chain: str
+    chain_id: int
+    contract: str
+    job: int
+    mode: str = Field(description="How the job pays: by roots, units or vouchers.")
+    token: str | None = Field(description="The ERC-20 that it pays in; null for the chain's own coin.")
+    epochs: int
+    items: list[SettledEpoch] = Field(description="The latest epochs, newest first.")
+
+
 class CreditPage(Record):
     run: str
     position: int = Field(description="The last entry of the log that was counted.")
@@ -194,3 +223,6 @@ class CreditPage(Record):
     budget_micro: int | None = Field(description="What the run may earn in all; null for no bound.")
     pages: int = Field(description="Signed pages of the ledger, each chained to the one before.")
     nodes: list[CreditLine] = Field(description="The largest balance first.")
+    settlement: ChainSettlement | None = Field(
+        default=None, description="On a chain, where the run has a job there."
+    )

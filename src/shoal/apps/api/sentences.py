@@ -8,24 +8,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TypeVar
 
 from shoal.apps.api.records import Level
 from shoal.base.ids import NodeId
 from shoal.base.units import show_bytes
+from shoal.credit.spec import show_credits
 from shoal.runlog.entries import (
     Attestations,
+    Audits,
+    Ban,
     Body,
     Digests,
+    Funded,
     Genesis,
     Graft,
     Joined,
     Left,
     Plan,
+    Revoked,
     Rewind,
+    Rotated,
+    Screening,
     Seal,
     Snapshot,
     Stopped,
+    Verdict,
 )
+from shoal.wire.signed import Signed, parse
+
+T = TypeVar("T", Screening, Verdict)
+LAST_MS = 253_402_300_799_000
+"""The end of the year 9999: no calendar here goes further."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +53,8 @@ class Sentence:
     node: str | None = None
 
 
-def entry_sentence(body: Body, names: Mapping[NodeId, str]) -> Sentence | None:
-    """An entry of the log as a sentence; None for what people need not hear of."""
+def entry_sentence(body: Body, names: Mapping[NodeId, str]) -> Sentence:
+    """An entry of the log as a sentence: every kind has one."""
     match body:
         case Genesis():
             return Sentence(
@@ -72,8 +87,22 @@ def entry_sentence(body: Body, names: Mapping[NodeId, str]) -> Sentence | None:
             return Sentence(kind="run_rewound", text=text, reason=body.reason, level="warning")
         case Stopped():
             return Sentence(kind="run_stopped", text="The run is over.", reason=body.reason)
-        case _:
-            return None
+        case Funded():
+            text = f"The run's budget grows by {show_credits(body.add_micro)} credits."
+            return Sentence(kind="run_funded", text=text, reason=body.reason)
+        case Audits():
+            return _audited(body, names)
+        case Ban():
+            return _banned(body, names)
+        case Rotated():
+            text = f"Another key speaks for {who(body.node, names)} from here on."
+            return Sentence(kind="key_rotated", text=text, node=body.node)
+        case Revoked():
+            by = "the organiser's" if body.word is None else "its own"
+            text = f"No key speaks for {who(body.node, names)} any more, by {by} word."
+            return Sentence(
+                kind="key_revoked", text=text, reason=body.reason, level="warning", node=body.node
+            )
 
 
 def _sealed(seal: Seal, names: Mapping[NodeId, str]) -> Sentence:
@@ -83,6 +112,54 @@ def _sealed(seal: Seal, names: Mapping[NodeId, str]) -> Sentence:
         text += f" Rejected: {refused}."
     level: Level = "warning" if seal.rejected else "info"
     return Sentence(kind="round_sealed", text=text, reason=seal.reason, level=level, round=seal.round)
+
+
+def _audited(body: Audits, names: Mapping[NodeId, str]) -> Sentence:
+    told = [_found(signed, names) for signed in body.verdicts]
+    told += [_screened(signed, names) for signed in body.screenings]
+    outcomes = {word.outcome for word in _words(body.verdicts, Verdict)}
+    level: Level = "error" if "forged" in outcomes else "warning" if outcomes - {"upheld"} else "info"
+    accused = [word.author for word in _words(body.verdicts, Verdict) if word.outcome != "upheld"]
+    text = " ".join(told) or "Nobody found anything."
+    return Sentence(kind="work_audited", text=text, level=level, node=accused[0] if accused else None)
+
+
+OUTCOMES = {
+    "upheld": "and came to the same",
+    "forged": "and came to something else: it is forged",
+    "withheld": "and was not shown the state that it began from",
+}
+"""By a verdict's outcome, how the sentence ends."""
+
+
+def _found(signed: Signed, names: Mapping[NodeId, str]) -> str:
+    word = parse(signed.payload, Verdict)
+    if word is None:
+        return "A verdict came that cannot be read."
+    ended = OUTCOMES.get(word.outcome, f"and says: {word.outcome}")
+    return f"{who(word.node, names)} ran update {word.sequence} of {who(word.author, names)} again, {ended}."
+
+
+def _screened(signed: Signed, names: Mapping[NodeId, str]) -> str:
+    word = parse(signed.payload, Screening)
+    if word is None:
+        return "A screening came that cannot be read."
+    odd = max(word.scores, default=0) / 1000
+    of = count(len(word.scores), "update")
+    return f"{who(word.node, names)} screened {of} of the seal at {word.at.position}; the oddest is {odd:.1f} off."
+
+
+def _words(items: tuple[Signed, ...], kind: type[T]) -> list[T]:
+    return [word for item in items if (word := parse(item.payload, kind)) is not None]
+
+
+def _banned(body: Ban, names: Mapping[NodeId, str]) -> Sentence:
+    if not body.until_ms:
+        text = f"{who(body.node, names)} may take part again."
+        return Sentence(kind="node_unbanned", text=text, reason=body.reason, node=body.node)
+    until = datetime.fromtimestamp(min(body.until_ms, LAST_MS) / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+    text = f"{who(body.node, names)} may not take part until {until} UTC."
+    return Sentence(kind="node_banned", text=text, reason=body.reason, level="error", node=body.node)
 
 
 SEATS: dict[str, tuple[str, Level, str]] = {

@@ -69,15 +69,20 @@ class Standings:
 
 
 def status(
-    machine: CoordinatorMachine, diary: Diary, now: float, rounds: int, resting: str | None = None
+    machine: CoordinatorMachine,
+    diary: Diary,
+    now: float,
+    rounds: int,
+    resting: str | None = None,
+    *,
+    with_nodes: bool = True,
 ) -> RunStatus:
-    """Everything about a run, with the losses of the last `rounds` rounds (at least 1)."""
+    """Everything about a run, with the losses of the last `rounds` rounds (at least 1); its nodes may be left out."""
     view = machine.view
     if view.genesis is None:
         raise ValueError("a run in service has a genesis entry")
     saved = view.best_start()
     claims = [update.claim for step in view.path for update in step.updates]
-    standings = Standings.at(machine, diary, now)
     return RunStatus(
         **summary(machine, now, resting).model_dump(),
         coordinator=node_id(view.genesis.coordinator),
@@ -92,7 +97,7 @@ def status(
         attested=_last_attested(view),
         snapshot=SnapshotInfo(at=saved.at, state=saved.state, blob=saved.blob, size_bytes=saved.size_bytes),
         losses=[_round_loss(view, step) for step in [s for s in view.path if s.updates][-rounds:]],
-        nodes=[node_status(standings, member) for _, member in sorted(view.members.items())],
+        nodes=node_statuses(machine, diary, now) if with_nodes else [],
         rejected=[
             Rejection(
                 node=seen.item.node,
@@ -175,6 +180,11 @@ def _last_attested(view: RunView) -> Attested | None:
             state, votes = max(counts.items(), key=lambda item: (item[1], item[0]))
             return Attested(at=step.position, state=state, by=votes)
     return None
+
+
+def node_statuses(machine: CoordinatorMachine, diary: Diary, now: float) -> list[NodeStatus]:
+    standings = Standings.at(machine, diary, now)
+    return [node_status(standings, member) for _, member in sorted(machine.view.members.items())]
 
 
 def node_status(standings: Standings, member: Member) -> NodeStatus:

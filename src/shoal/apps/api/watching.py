@@ -111,9 +111,9 @@ async def _tell(socket: WebSocket, watcher: Watcher) -> None:
             await _send(socket, watcher.frames.popleft())
 
 
-async def _send(socket: WebSocket, frame: bytes) -> None:
+async def _send(socket: WebSocket, frame: str) -> None:
     async with asyncio.timeout(SEND_S):
-        await socket.send_text(frame.decode())
+        await socket.send_text(frame)
 
 
 async def _close(socket: WebSocket, code: int, reason: str) -> None:

@@ -161,12 +161,15 @@ def converge(
 def frontier(
     files: list[Path] = Files,
     plot: str = typer.Option("frontier.png", "--plot", help="Write FILE.png and FILE.svg."),
+    as_json: bool = Json,
 ) -> None:
     """Draw rows of earlier `converge --json` runs: gap against bits, seeds together."""
     from shoal.apps.bench.converge.frontier import check_target, draw, read_rows
 
-    target = check_target(plot)
-    say(f"drawn: {', '.join(map(str, draw(read_rows(files), target)))}")
+    drawn = [str(path) for path in draw(read_rows(files), check_target(plot))]
+    say(f"drawn: {', '.join(drawn)}")
+    if as_json:
+        print(json.dumps({"drawn": drawn}))
 
 
 @app.command()
@@ -450,6 +453,18 @@ def masks(
     from shoal.apps.bench.masks import measure
 
     _show(measure(nodes, dropouts, parameters, threshold, seed, say), as_json)
+
+
+@app.command()
+def upload(
+    kilobytes: int = typer.Option(100, "--kilobytes", min=10, max=100_000, help="Text in the dataset."),
+    times: int = typer.Option(3, "--times", min=1, max=100, help="How many runs."),
+    as_json: bool = Json,
+) -> None:
+    """From a dataset that is uploaded to the first step that trains on it."""
+    from shoal.apps.bench.upload import measure
+
+    _show(measure(kilobytes, times, say), as_json)
 
 
 def say(text: str) -> None:

@@ -19,7 +19,7 @@ from websockets.asyncio.client import connect
 
 from shoal.apps.bench.standing import Standing, standing
 
-ASK_EVERY_S = 0.05
+ASK_EVERY_S, OPEN_S = 0.05, 120.0
 
 
 @dataclass(slots=True)
@@ -27,6 +27,8 @@ class _Seen:
     """What the dashboards and the askers saw."""
 
     frames: int = 0
+    pictures: int = 0
+    """First whole pictures."""
     anew: int = 0
     """Whole pictures beyond each socket's first: frames were dropped before them."""
     closed: int = 0
@@ -84,6 +86,10 @@ async def _watch(coordinator: Standing, sockets: int, seconds: float) -> _Seen:
         asyncio.ensure_future(_dashboard(coordinator, coordinator.runs[n % len(coordinator.runs)], seen))
         for n in range(sockets)
     ]
+    # Whoever has just opened a page is sent everything: what is measured is what comes after.
+    async with asyncio.timeout(OPEN_S):
+        while seen.pictures < sockets and not any(task.done() for task in tasks):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
     await asyncio.sleep(2.0)
     await _ask(coordinator, seconds, seen)
     for task in tasks:
@@ -103,6 +109,7 @@ async def _dashboard(coordinator: Standing, run: str, seen: _Seen) -> None:
             seen.frames += 1
             if '"full"' in head:
                 seen.anew += not first
+                seen.pictures += first
                 first = False
         seen.closed += 1
 

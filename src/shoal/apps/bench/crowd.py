@@ -21,7 +21,7 @@ from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel
 from shoal.node.session import Invitation, open_session
 from shoal.wire.identity import Identity
-from shoal.wire.messages import Beat, Heartbeat, decode, encode
+from shoal.wire.messages import Beat, Heartbeat, Peers, decode, encode
 from shoal.wire.ticket import read_ticket
 from shoal.worlds.real.channels import ChannelLimits
 from shoal.worlds.real.host import RealHost
@@ -38,7 +38,16 @@ class Counts:
     sent: int = 0
     answered: int = 0
     lost: int = 0
-    slowest_ms: float = 0.0
+
+
+@dataclass(slots=True)
+class _Node:
+    """One of the crowd, on its channel."""
+
+    number: int
+    channel: Channel
+    edition: int = 0
+    """Which peer list it has."""
 
 
 async def crowd(tickets: list[str], nodes: int, every_s: float, disk: Disk) -> Counts:
@@ -48,17 +57,14 @@ async def crowd(tickets: list[str], nodes: int, every_s: float, disk: Disk) -> C
     listeners: list[asyncio.Future[None]] = []
     async with RealHost(Identity.generate(), disk, channel_limits=limits) as host:
 
-        async def join(number: int) -> Channel:
-            channel = await _join(host, tickets[number % len(tickets)], number, gate)
+        async def join(number: int) -> _Node:
+            node = _Node(number, await _join(host, tickets[number % len(tickets)], number, gate))
             # From now on it reads, as a node would: one that does not is cut off.
-            listeners.append(asyncio.ensure_future(_hear(channel, counts)))
-            return channel
+            listeners.append(asyncio.ensure_future(_hear(node, counts)))
+            return node
 
-        channels = await asyncio.gather(*(join(number) for number in range(nodes)))
-        tasks = [
-            asyncio.ensure_future(_beat(channel, number, nodes, every_s, counts, begin))
-            for number, channel in enumerate(channels)
-        ]
+        joined = await asyncio.gather(*(join(number) for number in range(nodes)))
+        tasks = [asyncio.ensure_future(_beat(node, nodes, every_s, counts, begin)) for node in joined]
         print("joined", flush=True)
         begin.set()
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
@@ -87,48 +93,52 @@ async def _open(host: RealHost, identity: Identity, invitation: Invitation) -> C
     return channel
 
 
-async def _beat(
-    channel: Channel, number: int, nodes: int, every_s: float, counts: Counts, begin: asyncio.Event
-) -> None:
+async def _beat(node: _Node, nodes: int, every_s: float, counts: Counts, begin: asyncio.Event) -> None:
     """Each at its own place in the interval, as machines that know nothing of one another."""
     await begin.wait()
-    await asyncio.sleep(every_s * number / nodes)
+    await asyncio.sleep(every_s * node.number / nodes)
     turn, due = 0, time.monotonic()
     while True:
         turn, due = turn + 1, due + every_s
         beat = Heartbeat(
             at=0,
             length=FOLLOWED,
-            peers=0,
+            peers=node.edition,
             doing=f"t={time.time() * 1000:.1f}",
             step=turn,
-            loss=2.0 + (number % 7) / 10,
-            tokens_per_s=1000.0 + number,
+            loss=2.0 + (node.number % 7) / 10,
+            tokens_per_s=1000.0 + node.number,
             device="cpu",
         )
         try:
-            await channel.send(encode(beat))
+            await node.channel.send(encode(beat))
         except ChannelClosed:
             return
         counts.sent += 1
         await asyncio.sleep(max(0.0, due - time.monotonic()))
 
 
-async def _hear(channel: Channel, counts: Counts) -> None:
+async def _hear(node: _Node, counts: Counts) -> None:
     try:
         while True:
-            frame = await channel.recv()
-            if len(frame) < SHORT_BYTES and isinstance(decode(frame), Beat):
-                counts.answered += 1
+            frame = await node.channel.recv()
+            if len(frame) > SHORT_BYTES:
+                continue
+            message = decode(frame)
+            counts.answered += isinstance(message, Beat)
+            if isinstance(message, Peers):
+                node.edition = message.edition
     except (ChannelClosed, ShoalError):
         counts.lost += 1
 
 
 def main() -> None:
+    from shoal.worlds.real.descriptors import allow_files
     from shoal.worlds.real.disk import FileDisk
     from shoal.worlds.real.loop import run
 
     wish = json.loads(sys.stdin.readline())
+    allow_files(wish["nodes"])
     if wish["core"] is not None:
         os.sched_setaffinity(0, {wish["core"]})
     folder = FileDisk(Path(wish["folder"]))

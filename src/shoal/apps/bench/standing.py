@@ -20,7 +20,6 @@ from typing import IO, Any
 from shoal.apps.api.client import ApiClient
 from shoal.base.errors import ShoalError
 
-READY_S = 120.0
 _RECIPE: dict[str, Any] = {
     "model": {"kind": "mlp", "width": 16, "layers": 1},
     "data": {"source": "digits"},
@@ -39,9 +38,6 @@ class Standing:
     pid: int
     _crowd: subprocess.Popen[str]
 
-    def client(self) -> ApiClient:
-        return ApiClient(self.address, self.token)
-
     def dismiss(self) -> dict[str, int]:
         """End the crowd; what it sent, was answered and lost."""
         assert self._crowd.stdin is not None and self._crowd.stdout is not None
@@ -58,19 +54,11 @@ def standing(
     with tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder:
         home = Path(folder)
         cores = sorted(os.sched_getaffinity(0)) if pinned and hasattr(os, "sched_getaffinity") else []
-        coordinator = _start(["-m", "shoal.apps.cli", *_serve(home, nodes)], home / "coordinator.log")
-        try:
-            if len(cores) > 1:
-                os.sched_setaffinity(coordinator.pid, {cores[0]})
-            _until(coordinator, "ready", home / "coordinator.log")
-            address = (home / "coordinator" / "api-address").read_text().strip()
-            token = (home / "coordinator" / "admin-token").read_text().strip()
-            with ApiClient(address, token) as api:
-                made = [
-                    api.submit(json.dumps({**_RECIPE, "name": f"crowd-{number}"})) for number in range(runs)
-                ]
+        with served(home, nodes, core=cores[0] if len(cores) > 1 else None) as coordinator:
+            submit = coordinator.api.submit
+            made = [submit(json.dumps({**_RECIPE, "name": f"crowd-{number}"})) for number in range(runs)]
             say(f"{nodes} nodes join {runs} run{'s' if runs > 1 else ''}")
-            crowd = _start(["-m", "shoal.apps.bench.crowd"], home / "crowd.log", stdin=subprocess.PIPE)
+            crowd = start_process(["-m", "shoal.apps.bench.crowd"], home / "crowd.log", stdin=subprocess.PIPE)
             try:
                 wish = {
                     "tickets": [item["ticket"] for item in made],
@@ -83,12 +71,43 @@ def standing(
                 assert crowd.stdin is not None
                 crowd.stdin.write(json.dumps(wish) + "\n")
                 crowd.stdin.flush()
-                _until(crowd, "joined", home / "crowd.log")
-                yield Standing(address, token, [item["run"] for item in made], coordinator.pid, crowd)
+                until_said(crowd, "joined", home / "crowd.log")
+                yield Standing(
+                    address=coordinator.address,
+                    token=coordinator.token,
+                    runs=[item["run"] for item in made],
+                    pid=coordinator.pid,
+                    _crowd=crowd,
+                )
             finally:
-                _end(crowd)
-        finally:
-            _end(coordinator)
+                end_process(crowd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A coordinator in a process of its own."""
+
+    address: str
+    token: str
+    pid: int
+    api: ApiClient
+
+
+@contextmanager
+def served(home: Path, nodes: int = 1, *, core: int | None = None) -> Iterator[Served]:
+    """A coordinator with room for so many nodes, on one core if one is named."""
+    log = home / "coordinator.log"
+    process = start_process(["-m", "shoal.apps.cli", *_serve(home, nodes)], log)
+    try:
+        if core is not None:
+            os.sched_setaffinity(process.pid, {core})
+        until_said(process, "ready", log)
+        address = (home / "coordinator" / "api-address").read_text().strip()
+        token = (home / "coordinator" / "admin-token").read_text().strip()
+        with ApiClient(address, token) as api:
+            yield Served(address=address, token=token, pid=process.pid, api=api)
+    finally:
+        end_process(process)
 
 
 def _serve(home: Path, nodes: int) -> list[str]:
@@ -97,7 +116,7 @@ def _serve(home: Path, nodes: int) -> list[str]:
     return ["serve", "--home", str(home), *ports, "--channels", room, "--channels-per-address", room]
 
 
-def _start(arguments: list[str], log: Path, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
+def start_process(arguments: list[str], log: Path, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with open(log, "wb") as errors:
         return subprocess.Popen(
@@ -110,7 +129,7 @@ def _start(arguments: list[str], log: Path, stdin: int = subprocess.DEVNULL) -> 
         )
 
 
-def _until(process: subprocess.Popen[str], word: str, log: Path) -> None:
+def until_said(process: subprocess.Popen[str], word: str, log: Path) -> None:
     assert process.stdout is not None
     lines: IO[str] = process.stdout
     for line in lines:
@@ -122,7 +141,7 @@ def _until(process: subprocess.Popen[str], word: str, log: Path) -> None:
     )
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def end_process(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.wait()
     for stream in (process.stdin, process.stdout):

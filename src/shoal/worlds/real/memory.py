@@ -8,6 +8,7 @@ of free memory is kept at the end of the heap, and where nothing can be told not
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 
 KEEP_BYTES = 512 << 20
@@ -28,3 +29,13 @@ def keep_freed_memory() -> bool:
     return all(
         tell(what, value) for what, value in ((_ONE_HEAP, 1), (_LARGE, LARGE_BYTES), (_KEEP, KEEP_BYTES))
     )
+
+
+SELDOM = (10_000, 20, 20)
+"""Python's own is (700, 10, 10): with thousands of connections a whole collection takes most of a second, and nobody
+is answered meanwhile. Even so there is one for about every ten thousand connections that came and went."""
+
+
+def collect_seldom() -> None:
+    """For a process with many connections and little garbage that refers to itself."""
+    gc.set_threshold(*SELDOM)

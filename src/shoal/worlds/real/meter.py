@@ -7,7 +7,7 @@ counted apart, because one is latency and the other is the volunteer's bill.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,27 +28,27 @@ FADES_AFTER = 1000
 class Meter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._total = Traffic()
+        self._control_up = self._control_down = self._bulk_up = self._bulk_down = 0
         self._packets = self._again = 0.0
 
     def total(self) -> Traffic:
-        return self._total
+        with self._lock:
+            return Traffic(
+                control_up_bytes=self._control_up,
+                control_down_bytes=self._control_down,
+                bulk_up_bytes=self._bulk_up,
+                bulk_down_bytes=self._bulk_down,
+            )
 
     def control(self, *, up: int = 0, down: int = 0) -> None:
         with self._lock:
-            old = self._total
-            self._total = replace(
-                old,
-                control_up_bytes=old.control_up_bytes + up,
-                control_down_bytes=old.control_down_bytes + down,
-            )
+            self._control_up += up
+            self._control_down += down
 
     def bulk(self, *, up: int = 0, down: int = 0) -> None:
         with self._lock:
-            old = self._total
-            self._total = replace(
-                old, bulk_up_bytes=old.bulk_up_bytes + up, bulk_down_bytes=old.bulk_down_bytes + down
-            )
+            self._bulk_up += up
+            self._bulk_down += down
 
     def packets(self, sent: int, again: int) -> None:
         """A connection has sent so many packets, some of them again."""
