@@ -25,6 +25,7 @@ from shoal.replica.blobs import chunk_list, is_blob_id
 from shoal.runlog.entries import Claim
 from shoal.runlog.evidence import read_proof
 from shoal.runlog.view import RunView, verify_log
+from shoal.runlog.voter import RECORD, is_record
 from shoal.wire.identity import node_id
 from shoal.wire.signed import Signed, is_signed, parse
 from shoal.worlds.real.disk import FileDisk
@@ -40,7 +41,8 @@ class Damage:
     path: Path
     what: str
     kind: str
-    """What may repair it: `blob`, `archive`, `log`, `store`, `small`, or `private`, which nobody else has."""
+    """What may repair it: `blob`, `archive`, `log`, `store`, `small`, `private`, which nobody else has, or `promises`,
+    which nothing may."""
     run: RunId
 
 
@@ -91,6 +93,8 @@ def _repair(mending: Repairing, damage: Damage, store: str | None) -> str:
             return mending.archive(damage.path)
         case "small":
             return mending.small(damage.path)
+        case "promises":
+            return "left as it is: this node votes no more in the run; a new key (a new node) would"
         case _:
             return mending.private(damage.path)
 
@@ -196,6 +200,10 @@ def _private_damages(folder: Path, run: RunId, view: RunView | None) -> Iterator
         data = path.read_bytes()
         if _sum_of(data[SUM_BYTES:]) != data[:SUM_BYTES]:
             yield Damage(path=path, what="is not what its checksum says", kind="private", run=run)
+    for path in sorted(folder.rglob(f"kept-*/{RECORD}")):
+        if not is_record(path.read_bytes()):
+            what = "is not what its checksum says: what this node has promised as a voter"
+            yield Damage(path=path, what=what, kind="promises", run=run)
     for path in sorted(folder.glob("proof-*.msgpack")):
         public = view.genesis.coordinator if view and view.genesis else None
         if public and read_proof(path.read_bytes(), run, public) is None:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.disk import SubDisk
-from shoal.base.errors import ShoalError
+from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Host
 from shoal.base.ids import BlobId
 from shoal.data.manifest import blobs as data_blobs
@@ -51,6 +51,7 @@ from shoal.runlog.entries import Attestation, Claim, Folding, Genesis
 from shoal.runlog.evidence import Evidence, encode_proof
 from shoal.runlog.statements import most_bytes
 from shoal.runlog.view import RunView, SavedState, Step, head_of
+from shoal.runlog.voter import Voter
 from shoal.runlog.work import Planned
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
@@ -61,6 +62,7 @@ from shoal.wire.messages import (
     Entries,
     Heartbeat,
     Offer,
+    encode,
 )
 from shoal.wire.signed import Signed, is_signed, sign
 
@@ -104,6 +106,7 @@ class NodeService:
         self._supply = Supply(host, self.blobs, swarm, self._link)
         self._auditor = Auditor(host, identity, self.blobs, self._supply, self._link.send)
         self._folder = ShardFolder(host, folder, self.blobs, self._supply)
+        self._voter = Voter(self.keeping.log, invitation.run, self._coordinator_key)
         self._evidence = Evidence(
             run=invitation.run, coordinator=self._coordinator_key, keep=self.keeping.save_proof
         )
@@ -203,15 +206,26 @@ class NodeService:
         while True:
             event = await self._events.get()
             await self._stop_if_proven()
+            if isinstance(event, ev.Asked):
+                await self._answer(event)
+                continue
             for effect in self.machine.step(self.host.clock.now(), event):
                 await self._carry_out(effect)
+
+    async def _answer(self, asked: ev.Asked) -> None:
+        """Vote, or store a proposed entry: after everything that was said before is in this node's copy of the log."""
+        answer = await self.host.work(partial(self._voter.answer, asked.message))
+        if answer is not None:
+            self.host.reached("node.before-vote")
+            with contextlib.suppress(ChannelClosed):
+                await asked.channel.send(encode(answer))
 
     def _post(self, event: ev.Event) -> None:
         if isinstance(event, ev.Heard) and isinstance(event.message, Beat):
             self.meter.answered(event.message.probe, self.host.clock.now())
         # A coordinator that talks faster than this node listens must not fill its memory. What is dropped is
         # asked for again; what this node's own work reports is never dropped, and is bounded by that work.
-        if self._events.qsize() < MAX_BACKLOG or not isinstance(event, ev.Heard):
+        if self._events.qsize() < MAX_BACKLOG or not isinstance(event, ev.Heard | ev.Asked):
             self._events.put_nowait(event)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
