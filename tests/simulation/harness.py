@@ -41,6 +41,7 @@ from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe, parse_recipe
 from shoal.wire.identity import Identity
+from shoal.wire.versions import HERE, Speaks
 from shoal.worlds.simulated.chaos import WatchedLog
 from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.host import SimHost
@@ -82,6 +83,7 @@ class Machine:
     speed: float = 1.0
     inbound: bool = True
     min_price_micro: int = 0
+    speaks: Speaks = HERE
     link: Link = field(default_factory=Link)
     disk: SimDisk = field(default_factory=SimDisk)
     lives: int = 0
@@ -297,7 +299,7 @@ class Fleet:
         if machine.name == COORDINATOR:
             store = WatchedLog(host, self.referee)
             self.referee.restarted(list(store.read(RUN)), set(store.kept(RUN, CLAIM_PREFIX)))
-            machine.service = CoordinatorService(host, machine.identity, store)
+            machine.service = CoordinatorService(host, machine.identity, store, speaks=machine.speaks)
             work = machine.service.serve()
         else:
             machine.service = self._node(machine, host)
@@ -312,6 +314,7 @@ class Fleet:
             token=TOKEN,
             name=machine.name,
             min_price_micro=machine.min_price_micro,
+            speaks=machine.speaks,
         )
         make = self._liars.get(machine.name, NodeService)
         options = NodeOptions(step_seconds=0.1, give_up_s=1e9)

@@ -8,8 +8,11 @@ from shoal.worlds.simulated.scenario import FAILOVER_KINDS, draw_scenario, with_
 SEEDS = range(1, 81)
 
 
-def _outcomes(seeds: range) -> list[Outcome]:
-    return [run_seed(seed, failover=True) for seed in seeds]
+MEMBERS = range(1001, 1021)
+
+
+def _outcomes(seeds: range, kind: str = "") -> list[Outcome]:
+    return [run_seed(seed, failover=True, kind=kind) for seed in seeds]
 
 
 def test_seeds_survive_and_leaders_do_change() -> None:
@@ -17,6 +20,12 @@ def test_seeds_survive_and_leaders_do_change() -> None:
     assert sum(outcome.takeovers for outcome in outcomes) > len(SEEDS), (
         "a failover without takeovers proves nothing"
     )
+
+
+def test_seeds_survive_where_a_majority_keeps_the_log() -> None:
+    outcomes = _outcomes(MEMBERS, "members")
+    assert sum(outcome.takeovers for outcome in outcomes) > len(MEMBERS) // 2
+    assert sum(outcome.rounds for outcome in outcomes) > 2 * len(MEMBERS)
 
 
 def test_a_seed_gives_the_same_fingerprint_again() -> None:
@@ -30,3 +39,4 @@ def test_standbys_are_drawn_beside_the_scenario() -> None:
     assert {len(scenario.standbys) for _, scenario in drawn} == {1, 2}
     for before, scenario in drawn:
         assert scenario.nodes == before.nodes and set(FAILOVER_KINDS) <= set(scenario.troubles)
+    assert {scenario.by_majority for _, scenario in drawn} == {True, False}

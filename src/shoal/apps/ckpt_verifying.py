@@ -25,6 +25,7 @@ from shoal.replica.blobs import chunk_list, is_blob_id
 from shoal.runlog.entries import Claim
 from shoal.runlog.evidence import read_proof
 from shoal.runlog.view import RunView, verify_log
+from shoal.runlog.voter import RECORD, is_record
 from shoal.wire.signed import Signed, parse
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.sqlstore import SqlLogStore
@@ -39,7 +40,8 @@ class Damage:
     path: Path
     what: str
     kind: str
-    """What may repair it: `blob`, `archive`, `log`, `store`, `small`, or `private`, which nobody else has."""
+    """What may repair it: `blob`, `archive`, `log`, `store`, `small`, `private`, which nobody else has, or `promises`,
+    which nothing may."""
     run: RunId
 
 
@@ -90,6 +92,8 @@ def _repair(mending: Repairing, damage: Damage, store: str | None) -> str:
             return mending.archive(damage.path)
         case "small":
             return mending.small(damage.path)
+        case "promises":
+            return "left as it is: this node votes no more in the run; a new key (a new node) would"
         case _:
             return mending.private(damage.path)
 
@@ -195,6 +199,10 @@ def _private_damages(folder: Path, run: RunId, view: RunView | None) -> Iterator
         data = path.read_bytes()
         if _sum_of(data[SUM_BYTES:]) != data[:SUM_BYTES]:
             yield Damage(path=path, what="is not what its checksum says", kind="private", run=run)
+    for path in sorted(folder.rglob(f"kept-*/{RECORD}")):
+        if not is_record(path.read_bytes()):
+            what = "is not what its checksum says: what this node has promised as a voter"
+            yield Damage(path=path, what=what, kind="promises", run=run)
     for path in sorted(folder.glob("proof-*.msgpack")):
         keys_known = view.coordinator_keys if view else ()
         if view and keys_known and read_proof(path.read_bytes(), run, *keys_known) is None:

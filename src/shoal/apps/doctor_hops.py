@@ -16,10 +16,12 @@ from pathlib import Path
 
 from shoal.apps.doctor_checks import Check
 from shoal.base.errors import ChannelClosed, ShoalError
+from shoal.base.host import Channel, Peer
 from shoal.node.session import Invitation, open_session
 from shoal.wire.identity import Identity
-from shoal.wire.messages import PROTOCOL, Challenge, decode, version_error
+from shoal.wire.messages import Challenge, Peers, decode
 from shoal.wire.ticket import Ticket, read_ticket
+from shoal.wire.versions import HERE, agree, version_error
 from shoal.worlds.real.addresses import split_address
 from shoal.worlds.real.channels import ChannelLimits, connect
 from shoal.worlds.real.disk import FileDisk
@@ -63,7 +65,7 @@ async def _check_address(ticket: Ticket, address: str) -> list[Check]:
         done.append(await _challenge(ticket, address))
     except _Broken as broken:
         return [*done, broken.check]
-    return [*done, await _ask(ticket)]
+    return [*done, *await _ask(ticket)]
 
 
 def _split(address: str) -> tuple[str, int]:
@@ -130,13 +132,15 @@ async def _challenge(ticket: Ticket, address: str) -> Check:
         raise _Broken(_failed("protocol", error)) from None
     if not isinstance(message, Challenge):
         raise _Broken(_unreachable("protocol", "it did not begin with a challenge", "ask the organiser"))
-    if message.protocol != PROTOCOL:
-        raise _Broken(_failed("protocol", version_error(message.protocol)))
-    return _ok("protocol", f"version {PROTOCOL} on both sides")
+    version = agree(HERE, message.speaks)
+    if version is None:
+        raise _Broken(_failed("protocol", version_error(message.speaks)))
+    return _ok("protocol", f"version {version} on both sides")
 
 
-async def _ask(ticket: Ticket) -> Check:
-    """Would the run let a newcomer with this ticket in? A fresh identity asks, and does not join."""
+async def _ask(ticket: Ticket) -> list[Check]:
+    """Would the run let a newcomer with this ticket in, and take its updates? A fresh identity asks, and does not
+    join."""
     identity = Identity.generate()
     async with RealHost(identity, FileDisk(Path(tempfile.gettempdir()))) as host:
         try:
@@ -149,11 +153,44 @@ async def _ask(ticket: Ticket) -> Check:
                 probe=True,
             )
         except ChannelClosed as error:
-            return _unreachable("token and run", _words(error), "try again; the connection broke")
+            return [_unreachable("token and run", _words(error), "try again; the connection broke")]
         except ShoalError as error:
-            return _failed("token and run", error)
+            return [_failed("token and run", error)]
+        relay = await _relay_of(channel)
         await channel.close()
-    return _ok("token and run", f"it would let this machine in; its log has {welcome.length} entries")
+        found = f"it would let this machine in; its log has {welcome.length} entries"
+        return [_ok("token and run", found), await _check_relay(host, ticket, relay)]
+
+
+async def _relay_of(channel: Channel) -> Peer | None:
+    """Where the coordinator takes and gives blobs, by its own word; None where it is too old to say."""
+    with contextlib.suppress(ChannelClosed, ShoalError, TimeoutError):
+        async with asyncio.timeout(HOP_S):
+            message = decode(await channel.recv())
+            if isinstance(message, Peers) and message.peers:
+                return Peer(node=message.peers[0].node, address=message.peers[0].address)
+    return None
+
+
+async def _check_relay(host: RealHost, ticket: Ticket, relay: Peer | None) -> Check:
+    """The coordinator's blob port: who takes no connections (NAT) leaves its updates there, and anybody finds there
+    what no peer gives."""
+    if relay is None:
+        return Check(name="relay", verdict="warn", found="the coordinator does not say where its blobs are")
+    try:
+        address, port = split_address(relay.address)
+        await _connect(address, port)
+        await host.get(relay, f"{ticket.run}/proof", 0, 1, timeout_s=HOP_S)
+    except _Broken as broken:
+        found, remedy = (
+            broken.check.found,
+            "let its blob port (--blob-port) through the firewalls on both sides",
+        )
+        return _unreachable("relay", found, remedy)
+    except (ChannelClosed, ShoalError) as error:
+        remedy = "something else answers at the coordinator's blob port, or cuts TLS: ask the organiser"
+        return _unreachable("relay", f"{relay.address}: {_words(error)}", remedy)
+    return _ok("relay", f"{relay.address} relays blobs for machines that nobody can reach")
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:

@@ -22,6 +22,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.units import duration_s, rate_bytes_s, size_bytes
 from shoal.credit.spec import read_credits
 from shoal.wire.ticket import read_ticket
+from shoal.wire.versions import HERE, read_range
 
 if TYPE_CHECKING:
     from shoal.apps.joining import Make
@@ -64,6 +65,10 @@ def join(
     ] = "0",
     allow_code: Annotated[bool, typer.Option("--allow-code", help="Let the organiser's code run.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask before starting.")] = False,
+    wire_versions: Annotated[
+        str | None,
+        typer.Option(metavar="A-B", help="Speak only these versions of the wire: to try an upgrade."),
+    ] = None,
     adversary: Annotated[
         str, typer.Option(help="Lie on purpose, to test a run of your own; see docs/strangers.md.")
     ] = "",
@@ -78,6 +83,7 @@ def join(
     memory = quantity("--gpu-memory", gpu_memory, size_bytes)
     patience_s = quantity("--patience", patience, duration_s) or 0.0
     min_price_micro = quantity("--min-price", min_price, read_credits) or 0
+    speaks = quantity("--wire-versions", wire_versions, read_range) or HERE
     # Torch takes a second to import: not for those who only ask for help or mistype.
     from shoal.apps.group import leads_to_group, take_part_masked
     from shoal.apps.join_screen import Screen
@@ -98,6 +104,7 @@ def join(
         allow_code=allow_code,
         patience_s=patience_s,
         min_price_micro=min_price_micro,
+        speaks=speaks,
     )
     torch_device = prepare_device(volunteer)
     volunteer = replace(volunteer, device=str(torch_device))

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,6 +36,7 @@ from shoal.training.spec import OwnInnerSpec, OwnModelSpec
 from shoal.training.trainer import TorchTrainer, Trainer
 from shoal.wire.identity import Identity
 from shoal.wire.ticket import Ticket
+from shoal.wire.versions import HERE, Speaks
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.host import RealHost
 from shoal.worlds.real.keys import load_or_create_identity
@@ -65,6 +66,8 @@ class Volunteer:
     """How long the first connection may take before the node gives up."""
     min_price_micro: int = 0
     """For less than this a unit of work, in millionths of a credit, this machine does not train."""
+    speaks: Speaks = HERE
+    """The versions of the wire that it speaks."""
 
 
 Agree = Callable[[Recipe, Genesis], Awaitable[bool]]
@@ -102,6 +105,7 @@ async def take_part(
                 step_seconds=host.pacer.step_s if host.pacer else 0.0,
             )
             invitation = Invitation.from_ticket(ticket, volunteer.name, volunteer.min_price_micro)
+            invitation = replace(invitation, speaks=volunteer.speaks)
             service = make(host, identity, invitation, make_trainer, options)
             return await _accompany(service, host, watch, heed_signals)
 

@@ -28,6 +28,7 @@ from shoal.apps.ports import check_ports, open_port
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
 from shoal.base.units import duration_s
+from shoal.wire.versions import HERE, Speaks, read_range
 
 if TYPE_CHECKING:
     from shoal.apps.api.desk import Desk
@@ -55,6 +56,7 @@ class ServeOptions:
     advertise: str | None = None
     store: str | None = None
     shared: bool = False
+    standby_of: tuple[str, ...] = ()
     recipe: str | None = None
     settings: tuple[str, ...] = ()
     token_expires_s: float | None = None
@@ -62,6 +64,7 @@ class ServeOptions:
     channels: int = 4096
     channels_per_address: int = 128
     as_json: bool = False
+    speaks: Speaks = HERE
 
 
 def serve(
@@ -99,6 +102,14 @@ def serve(
             "Always so with PostgreSQL. They need the same key: copy HOME/coordinator/key.",
         ),
     ] = False,
+    standby_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Another coordinator (its control address) whose runs to copy and take over, with a store of one's "
+            "own: runs whose recipe names this one in membership.coordinators. Repeatable; the same key is needed.",
+        ),
+    ] = None,
     recipe: Annotated[
         str | None, typer.Option(help="A recipe to submit, unless a run of it is on already.")
     ] = None,
@@ -117,6 +128,10 @@ def serve(
         int, typer.Option(min=1, help="The same from one address; raise it for many behind one router.")
     ] = 128,
     as_json: Annotated[bool, typer.Option("--json", help="Say what is served as one JSON object.")] = False,
+    wire_versions: Annotated[
+        str | None,
+        typer.Option(metavar="A-B", help="Speak only these versions of the wire: to try an upgrade."),
+    ] = None,
 ) -> None:
     """Run a coordinator: it keeps the logs, admits nodes and seals rounds."""
     from shoal.worlds.real.descriptors import allow_files
@@ -139,6 +154,7 @@ def serve(
         advertise=advertise,
         store=store,
         shared=shared or (store or "").startswith("postgres"),
+        standby_of=tuple(standby_of or ()),
         recipe=recipe,
         settings=tuple(settings or ()),
         token_expires_s=_duration(token_expires),
@@ -146,6 +162,7 @@ def serve(
         channels=channels,
         channels_per_address=channels_per_address,
         as_json=as_json,
+        speaks=_speaks(wire_versions),
     )
     _log_to_stderr()
     run(serve_until_signal(options))
@@ -156,6 +173,13 @@ def _duration(text: str | None) -> float | None:
         return None if text is None else duration_s(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--token-expires") from None
+
+
+def _speaks(text: str | None) -> Speaks:
+    try:
+        return HERE if text is None else read_range(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--wire-versions") from None
 
 
 def _say(line: str) -> None:
@@ -222,7 +246,9 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
             ),
         ) as host:
             lead = Lead(store, _name(home)) if options.shared else None
-            service = CoordinatorService(host, identity, store, lead, find_stake(options.stake))
+            service = CoordinatorService(
+                host, identity, store, lead, find_stake(options.stake), options.standby_of, options.speaks
+            )
             desk = Desk(service, home, expires_s=options.token_expires_s, matching=options.matching)
             await _serve_parts(desk, options, api_socket, asked, say)
 
@@ -339,7 +365,12 @@ async def _welcome(desk: Desk, options: ServeOptions, address: str, say: Callabl
             say(f"  shoal join {await desk.standing_ticket(name)}")
     for run, error in sorted(service.broken.items()):
         _report_broken(run, error, say)
-    if not service.runs and not service.broken:
+    contests = [contest for _, contest in sorted(service.elections.contests.items()) if not contest.served]
+    for contest in contests:
+        say(f"  run    {contest.run} standing by, one of {', '.join(map(printable, contest.coordinators))}")
+    if options.standby_of and not contests:
+        say(f"  standing by for the runs of {', '.join(map(printable, options.standby_of))}")
+    elif not service.runs and not service.broken and not contests:
         say("  no runs yet: shoal run submit stdlib-gpt")
     say("ready")
 
@@ -378,6 +409,11 @@ async def _submit(desk: Desk, options: ServeOptions) -> None:
     # So that a service manager, or a person, may start the same command again after a crash.
     if desk.find_same(recipe) is None:
         print(f"preparing {printable(recipe.name)} ...", file=sys.stderr, flush=True)
+        if recipe.membership.coordinators:
+            words = ", ".join(map(printable, recipe.membership.coordinators))
+            print(
+                f"it begins once a majority of its coordinators answers: {words}", file=sys.stderr, flush=True
+            )
         await desk.submit(recipe)
 
 

@@ -15,6 +15,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from multiprocessing import get_context
+from typing import NamedTuple
 
 import typer
 
@@ -39,7 +40,13 @@ def chaos(
         False, "--fingerprint", help="With --seed: print its fingerprint alone."
     ),
     failover: bool = typer.Option(
-        False, "--failover", help="With coordinators that stand by, and trouble for whoever leads."
+        False,
+        "--failover",
+        help="With coordinators that stand by, and trouble for whoever leads: on one database, or (one seed in three) "
+        "with a store each and a log that a majority keeps.",
+    ),
+    kind: str = typer.Option(
+        "", "--kind", help="With --failover, all seeds of one kind: shared or members.", metavar="KIND"
     ),
     jobs: int = typer.Option(1, "--jobs", min=1, max=256, help="Processes to run seeds in."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object as the last line."),
@@ -51,14 +58,17 @@ def chaos(
     """
     if fingerprint and seed is None:
         raise typer.BadParameter("a fingerprint is of one seed: give --seed too", param_hint="--fingerprint")
+    if kind and (not failover or kind not in ("shared", "members")):
+        raise typer.BadParameter("shared or members, and --failover with it", param_hint="--kind")
+    how = How(failover, kind)
     if seed is not None:
-        _one(seed, fingerprint, failover)
+        _one(seed, fingerprint, how)
         return
     began, failed, outcomes = time.process_time(), 0, []
-    for number, (at, result) in enumerate(_results(range(first, first + seeds), jobs, failover), 1):
+    for number, (at, result) in enumerate(_results(range(first, first + seeds), jobs, how), 1):
         if isinstance(result, str):
             failed += 1
-            print(f"seed {at} failed: {result}\n  replay: {_replay(at, failover)}", flush=True)
+            print(f"seed {at} failed: {result}\n  replay: {_replay(at, how)}", flush=True)
         else:
             outcomes.append(result)
         if number % 50 == 0:
@@ -160,16 +170,47 @@ def scaling(
         )
 
 
-def _replay(seed: int, failover: bool) -> str:
-    return f"shoal sim chaos --seed {seed}{' --failover' if failover else ''}"
+@app.command()
+def soak(
+    hours: float = typer.Option(24.0, "--hours", min=0.1, help="Virtual hours under random kills."),
+    nodes: int = typer.Option(4, "--nodes", min=1, max=64, help="Nodes in the run."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Of everything that is drawn."),
+    as_json: bool = typer.Option(False, "--json", help="Print one JSON object as the last line."),
+) -> None:
+    """A run under random kills of nodes and coordinators for a day: what is lost, and what grows."""
+    from shoal.apps.simulated_soak import soak as play
+    from shoal.worlds.simulated.referee import Foul
 
-
-def _one(seed: int, fingerprint: bool, failover: bool) -> None:
     try:
-        outcome = run_seed(seed, failover=failover)
+        soaked = asdict(play(hours, nodes, seed, lambda line: print(line, file=sys.stderr, flush=True)))
+    except Foul as foul:
+        print(f"lost: {foul}\n  replay: shoal sim soak --hours {hours:g} --nodes {nodes} --seed {seed}")
+        raise typer.Exit(1) from None
+    if as_json:
+        print(json.dumps(soaked))
+        return
+    for what, value in soaked.items():
+        print(f"{what:<26} {value}")
+
+
+class How(NamedTuple):
+    """Whether coordinators stand by, and in which way."""
+
+    failover: bool = False
+    kind: str = ""
+
+
+def _replay(seed: int, how: How) -> str:
+    kind = f" --kind {how.kind}" if how.kind else ""
+    return f"shoal sim chaos --seed {seed}{' --failover' if how.failover else ''}{kind}"
+
+
+def _one(seed: int, fingerprint: bool, how: How) -> None:
+    try:
+        outcome = run_seed(seed, failover=how.failover, kind=how.kind)
     except Exception as error:  # Whatever broke is what the person wants to see.
         traceback.print_exc()
-        print(f"seed {seed} failed: {type(error).__name__}: {error}\n  replay: {_replay(seed, failover)}")
+        print(f"seed {seed} failed: {type(error).__name__}: {error}\n  replay: {_replay(seed, how)}")
         print("1 seeds, 1 failed")
         raise typer.Exit(1) from None
     if fingerprint:
@@ -179,8 +220,8 @@ def _one(seed: int, fingerprint: bool, failover: bool) -> None:
     print("1 seeds, 0 failed")
 
 
-def _results(seeds: range, jobs: int, failover: bool) -> Iterator[tuple[int, Outcome | str]]:
-    attempt = partial(_attempt, failover=failover)
+def _results(seeds: range, jobs: int, how: How) -> Iterator[tuple[int, Outcome | str]]:
+    attempt = partial(_attempt, how=how)
     if jobs == 1:
         yield from map(attempt, seeds)
         return
@@ -189,8 +230,8 @@ def _results(seeds: range, jobs: int, failover: bool) -> Iterator[tuple[int, Out
         yield from pool.map(attempt, seeds, chunksize=8)
 
 
-def _attempt(seed: int, *, failover: bool) -> tuple[int, Outcome | str]:
+def _attempt(seed: int, *, how: How) -> tuple[int, Outcome | str]:
     try:
-        return seed, run_seed(seed, failover=failover)
+        return seed, run_seed(seed, failover=how.failover, kind=how.kind)
     except Exception as error:  # A seed may fail in any way; it must not stop the others.
         return seed, f"{type(error).__name__}: {error}"

@@ -18,8 +18,9 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.runlog.entries import Ban
 from shoal.wire.identity import node_id
-from shoal.wire.messages import PROTOCOL, Hello, Proof, Refuse
+from shoal.wire.messages import Hello, Proof, Refuse
 from shoal.wire.signed import open_signed
+from shoal.wire.versions import HERE, VOTES, Speaks, version_error
 from shoal.wire.work import does_work
 
 MAX_NAME = 40
@@ -49,6 +50,8 @@ class Door:
     """How many nodes the token that is shown has admitted so far."""
     unvouched: str = ""
     """Why the organiser's own check does not let this node in; "" if it does."""
+    speaks: Speaks = HERE
+    """The versions of the wire that will do."""
 
 
 OPEN = Door()
@@ -72,12 +75,8 @@ def judge(
 ) -> Refuse | None:
     """Why this node may not join, or None. A member proves itself by its key, whatever became of its token. `speaker`
     is the key that must have signed, where it is not the one that the node began with."""
-    if hello.protocol != PROTOCOL:
-        return Refuse(
-            code="SH-JOIN-06",
-            cause=f"this node speaks protocol {hello.protocol}, the coordinator {PROTOCOL}",
-            next_step="install the coordinator's version of shoal",
-        )
+    if not door.speaks.oldest <= hello.protocol <= door.speaks.newest:
+        return _other_version(hello.protocol, door.speaks)
     proof = open_signed(hello.proof, Proof, hello.public if speaker is None else speaker)
     if proof is None or (proof.run, proof.coordinator, proof.nonce) != (hello.run, coordinator, nonce):
         return Refuse(
@@ -90,6 +89,32 @@ def judge(
     if door.ban is not None:
         return banned(door.ban, wall_ms)
     return None if is_member else _judge_newcomer(hello, tokens, wall_ms, door)
+
+
+def _other_version(version: int, speaks: Speaks) -> Refuse:
+    error = version_error(speaks, Speaks(version, version))  # As the node sees it.
+    return Refuse(code=error.code, cause=error.cause, next_step=error.next_step)
+
+
+def wanted_versions(speaks: Speaks, by_majority: bool) -> Speaks:
+    """What a node must speak to take part: where members vote, a version that has votes."""
+    return Speaks(max(speaks.oldest, VOTES), speaks.newest) if by_majority else speaks
+
+
+def judge_caller(hello: Hello, nonce: bytes, coordinator: NodeId) -> Refuse | None:
+    """Why this node is not even listened to, or None, while nobody leads the run: it has shown its key, and that is all
+    that a vote takes."""
+    door = Door(speaks=wanted_versions(HERE, by_majority=True))
+    return judge(
+        hello,
+        nonce=nonce,
+        run=hello.run,
+        coordinator=coordinator,
+        tokens=(),
+        is_member=True,
+        wall_ms=0,
+        door=door,
+    )
 
 
 def banned(ban: Ban, wall_ms: int) -> Refuse:

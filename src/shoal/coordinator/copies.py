@@ -1,6 +1,6 @@
 """What a coordinator that stands by copies: the states and data it would need if it had to lead now.
 
-In flow the shared store's logs and the leader's blobs; out flow blobs on this machine. Invariant: nothing here writes
+In flow the store's logs and the leader's blobs; out flow blobs on this machine. Invariant: nothing here writes
 to the store, and a leader that does not answer costs one attempt.
 """
 
@@ -40,14 +40,19 @@ class Copies:
         room: Callable[[RunId], BlobStore],
         other: Callable[[], list[Peer]],
         serve: Callable[[RunId, BlobStore], None],
+        runs: Callable[[], list[RunId]] | None = None,
     ) -> None:
         self._host, self._store, self._room = host, store, room
+        self._which = runs or store.runs
         self._other, self._serve = other, serve
         self._runs: dict[RunId, tuple[RunView, BlobStore]] = {}
 
+    def views(self) -> list[RunView]:
+        return [view for view, _ in self._runs.values()]
+
     async def follow(self) -> None:
         """Read what the logs have got since, and fetch one blob that is missing here."""
-        for run in await self._host.work(self._store.runs):
+        for run in await self._host.work(self._which):
             if run not in self._runs:
                 self._runs[run] = RunView(), self._room(run)
                 await self._host.work(partial(self._serve, run, self._runs[run][1]))

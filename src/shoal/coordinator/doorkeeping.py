@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from shoal.base.host import Host
 from shoal.base.ids import NodeId, RunId
 from shoal.base.logstore import LogStore
-from shoal.coordinator.admission import Door, JoinToken, find_token, judge, node_of
+from shoal.coordinator.admission import Door, JoinToken, find_token, judge, node_of, wanted_versions
 from shoal.coordinator.keyring import read_keys
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
 from shoal.wire.messages import Hello, Refuse
+from shoal.wire.versions import HERE, Speaks
 
 Stake = Callable[[RunId, NodeId], str]
 """The organiser's own check of a newcomer, of a stake for example: "" to let it in, or why not. It may block."""
@@ -42,7 +43,15 @@ class Allowance:
 
 
 class Doorkeeper:
-    def __init__(self, host: Host, store: LogStore, coordinator: NodeId, stake: Stake | None = None) -> None:
+    def __init__(
+        self,
+        host: Host,
+        store: LogStore,
+        coordinator: NodeId,
+        stake: Stake | None = None,
+        speaks: Speaks = HERE,
+    ) -> None:
+        self._speaks = speaks
         self._host = host
         self._store = store
         self._coordinator = coordinator
@@ -64,6 +73,7 @@ class Doorkeeper:
             allow=recipe.membership.allow,
             work_bits=recipe.membership.work_bits,
             used=len(uses - {_short(node)}),
+            speaks=wanted_versions(self._speaks, bool(recipe.membership.coordinators)),
         )
 
         def judged(door: Door) -> Refuse | None:
@@ -83,7 +93,7 @@ class Doorkeeper:
         if refuse is not None or is_member:
             return refuse
         if why := await self._unvouched(hello.run, node):
-            return judged(Door(work_bits=door.work_bits, unvouched=why))
+            return judged(Door(work_bits=door.work_bits, unvouched=why, speaks=door.speaks))
         if limited and token is not None and not hello.probe:
             key = f"{_uses_of(token)}{_short(node)}"
             await self._host.work(lambda: self._store.keep(hello.run, key, b"1"))

@@ -12,6 +12,7 @@ import math
 import msgspec
 
 from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.coordinator.absent import Absent
 from shoal.coordinator.admission import banned
 from shoal.coordinator.attesting import Attesting
 from shoal.coordinator.auditing import Auditing
@@ -111,6 +112,7 @@ class CoordinatorMachine:
         kept: dict[str, bytes],
         own_address: str,
         instant: Instant,
+        term: int = 0,
     ) -> None:
         self.view = view = crediting.view
         self.crediting = crediting
@@ -118,7 +120,7 @@ class CoordinatorMachine:
         self._rule = recipe.strategy.seal_rule()
         self.seats = Seats(recipe.membership, math.inf if self._rule.shares_fleet else LAG_ALLOWED)
         self._identity = identity
-        self._term = view.term + 1
+        self._term = max(view.term + 1, term)
         self._own_address = own_address
         self.auditing = Auditing(recipe, view)
         self._claims = Claims(
@@ -158,12 +160,15 @@ class CoordinatorMachine:
         """Who made or vouched for an update that nobody could get."""
         self._unreliable: set[NodeId] = set()
         """Who vouched for an update that its author had to bring here, since nobody else gave it."""
+        self._absent = Absent(recipe.membership)
         self._graft: Graft | None = None
         """The parent's news that wait for the end of a round."""
         self._pacing = Pacing(self.tick_s)
         self._telling = Telling()
         self._peers_told_at = -math.inf
         self._effects: list[Effect] = []
+        # By a clock that is behind the last leader's, a run that ends after so many seconds would go on for longer.
+        self._behind_ms = max(0, view.time_ms - instant.wall_ms)
         self._instant = instant
         for node in view.planned:
             self.seats.expect(node, instant.now)
@@ -206,7 +211,7 @@ class CoordinatorMachine:
 
     def step(self, instant: Instant, event: Event) -> list[Effect]:
         """Take one event; what must be done about it, in order."""
-        self._instant = instant
+        self._instant = Instant(instant.now, instant.wall_ms + self._behind_ms)
         self._effects = []
         self._change_key(self._keys.own())
         news = True
@@ -481,6 +486,8 @@ class CoordinatorMachine:
             self._drop_settled()  # Those that a crash right after the end left behind.
             return
         now = self._instant.now
+        for node, reason in self._absent.gone(self.view, self.seats.live(now), now):
+            self._append(Left(node=node, reason=reason))
         for ban in self.auditing.bans(self._instant.wall_ms):
             self._ban(ban)
         body = self._rounds.decide(now) if self.view.plan is not None else None

@@ -22,7 +22,14 @@ from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.base.logstore import LogStore
 from shoal.checkpoint.keeping import retain
 from shoal.coordinator.accused import accused, load_evidence
-from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, clean_name, node_of, not_served
+from shoal.coordinator.admission import (
+    TOKEN_PREFIX,
+    JoinToken,
+    clean_name,
+    judge_caller,
+    node_of,
+    not_served,
+)
 from shoal.coordinator.changing import (
     CHANGES,
     PAUSED,
@@ -33,8 +40,10 @@ from shoal.coordinator.changing import (
     resting,
 )
 from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
+from shoal.coordinator.contest import Contest
 from shoal.coordinator.copies import Copies, lasting_blobs
 from shoal.coordinator.doorkeeping import Allowance, Doorkeeper, Stake
+from shoal.coordinator.electing import Elections, Ground
 from shoal.coordinator.events import (
     Append,
     Archive,
@@ -78,14 +87,18 @@ from shoal.runlog.chain import Equivocation
 from shoal.runlog.evidence import Evidence
 from shoal.runlog.keys import Revocation
 from shoal.runlog.statements import most_bytes
+from shoal.runlog.view import RunView, verify_log
 from shoal.strategy.recipe import Recipe, recipe_in_log
+from shoal.wire.ballots import Follow, Stored, Vote
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
-    PROTOCOL,
     Challenge,
     Entries,
     Hello,
+    Message,
     Paid,
+    PeerAddress,
+    Peers,
     PleasePush,
     Refuse,
     Welcome,
@@ -93,6 +106,7 @@ from shoal.wire.messages import (
     encode,
 )
 from shoal.wire.signed import parse
+from shoal.wire.versions import HERE, Speaking, Speaks, stamped
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +125,7 @@ class Connection:
     """A seated node's channel, with a bounded queue in front of it."""
 
     channel: Channel
+    arrived: Arrived
     queue: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MAX_QUEUED))
     queued_bytes: int = 0
 
@@ -162,13 +177,16 @@ class CoordinatorService:
         store: LogStore,
         lead: Lead | None = None,
         stake: Stake | None = None,
+        standby_of: tuple[str, ...] = (),
+        speaks: Speaks = HERE,
     ) -> None:
         self.host = host
         self.identity = identity
         self.store = store
         self.lead = lead
         """Where the store is shared with other coordinators: this one serves runs while it has the lead."""
-        self._doorkeeper = Doorkeeper(host, store, identity.node, stake)
+        self._doorkeeper = Doorkeeper(host, store, identity.node, stake, speaks)
+        self._speaks = speaks
         self.runs: dict[RunId, Run] = {}
         self.broken: dict[RunId, ShoalError] = {}
         """Runs that are not served, with the reason: their log does not hold, or there are two."""
@@ -180,6 +198,26 @@ class CoordinatorService:
         self._blob_address = ""
         self._events: asyncio.Queue[tuple[RunId, Event | Changed]] = asyncio.Queue(MAX_QUEUED)
         self._tasks: asyncio.TaskGroup | None = None
+        self._mending = False
+        self._copies = Copies(
+            host, store, self.blob_store, self._other, self._serve_copies, self._standing_by
+        )
+        self.elections = Elections(
+            Ground(
+                host=host,
+                identity=identity,
+                store=store,
+                spawn=self._spawn,
+                serve=self._serve_won,
+                serve_over=self._serve_over,
+                drop=self._drop_lost,
+                callers=lambda run: self.runs[run].connections if run in self.runs else {},
+                close=self._hang_up,
+                copy=self._copies.follow,
+            ),
+            standby_of,
+        )
+        """Of runs that a majority keeps, for which each coordinator has a store of its own."""
 
     async def serve(self) -> None:
         """Run until cancelled. Raises `ShoalError` if it cannot start or a log does not hold."""
@@ -191,6 +229,7 @@ class CoordinatorService:
         await self._open_runs()
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            self.elections.start(self.address, self._blob_address)
             tasks.create_task(self._tick(), name="coordinator ticks")
             if self.lead is not None:
                 tasks.create_task(self.lead.hold(self.host, self._tell_coordinators), name="hold the lead")
@@ -200,22 +239,41 @@ class CoordinatorService:
             while True:
                 run, event = await self._events.get()
                 if run in self.runs:
-                    await self._take(self.runs[run], event)
+                    await self._take_unless_deposed(self.runs[run], event)
 
     async def _open_runs(self) -> None:
         """Take every run into service. One that cannot be served does not keep the others from it."""
         runs = await self.host.work(self.store.runs)
         for run in runs:
             try:
-                await self.open_run(run)
+                await self._open_or_contend(run)
             except ShoalError as error:
                 if len(runs) == 1:
                     raise
                 self.broken[run] = error
 
     async def open_run(self, run: RunId) -> Run:
-        """Take a run from the store into service, having checked its whole log."""
+        """Take a run from the store into service, having checked its whole log; where a majority keeps it, once this
+        coordinator leads."""
+        contest = await self._open_or_contend(run)
+        if contest is not None:
+            await self.elections.lead(contest)
+        return self.runs[run]
+
+    async def _open_or_contend(self, run: RunId) -> Contest | None:
         entries = await self.host.work(lambda: list(self.store.read(run)))
+        contest = self.elections.add(run, entries)
+        if contest is None:
+            await self._open(run, entries)
+        elif self.identity.first is not self.identity:
+            raise ShoalError(
+                "SH-LEAD-02",
+                f"run {run[:12]} is kept by a majority, whose voters know this coordinator by its first key only",
+                "serve it from a home whose key was not replaced",
+            )
+        return contest
+
+    async def _open(self, run: RunId, entries: list[bytes], term: int = 0) -> None:
         books = await self.host.work(
             lambda: open_books(entries, run, self.store, self.identity.first, self.host.reached)
         )
@@ -245,6 +303,7 @@ class CoordinatorService:
             kept=kept,
             own_address=self._blob_address,
             instant=self._instant(),
+            term=term,
         )
         self.runs[run] = Run(
             machine=machine,
@@ -266,7 +325,62 @@ class CoordinatorService:
             quota_bytes=machine.recipe.storage.quota_bytes,
             max_blob_bytes=most_bytes(view.genesis),
         )
-        return self.runs[run]
+
+    # --- runs that a majority keeps ------------------------------------------------------------------------
+
+    async def _serve_won(self, contest: Contest) -> None:
+        """Serve a run whose lead was won, those first who have waited for it."""
+        entries = await self.host.work(lambda: list(self.store.read(contest.run)))
+        await self._open(contest.run, entries, contest.ballot.term)
+        if not contest.leading:
+            self._drop_lost(contest)
+            return
+        if self.lead is None and not self._mending:
+            self._mending = True
+            self._spawn(self._mend(), "bring what the last leader had")
+        await self.post(contest.run, Coordinators(contest.coordinators))
+        while contest.held and contest.run in self.runs:
+            node, connection = contest.held.popitem()
+            contest.held_at.pop(node)
+            if isinstance(connection, Connection):
+                await self._seat(self.runs[contest.run], connection)
+
+    async def _serve_over(self, contest: Contest) -> bool:
+        """Serve a run that nobody leads and nothing will be added to, for those who look at it; False if it is none."""
+        entries = await self.host.work(lambda: list(self.store.read(contest.run)))
+        view, _ = await self.host.work(lambda: verify_log(entries, contest.run))
+        over = view.stopped is not None and view.best_start().at == view.at
+        if over:
+            await self._open(contest.run, entries)
+        return over
+
+    def _drop_lost(self, contest: Contest) -> None:
+        run = self.runs.pop(contest.run, None)
+        if run is not None:
+            for connection in run.connections.values():
+                self._hang_up(connection)
+            self._serve_copies(contest.run, run.blobs, run.evidence)
+            self.changed.set()
+
+    def _hang_up(self, caller: object) -> None:
+        if isinstance(caller, Connection):
+            self._spawn(caller.channel.close(), f"send {caller.arrived.node[:8]} elsewhere")
+
+    def _standing_by(self) -> list[RunId]:
+        return [run for run, contest in self.elections.contests.items() if not contest.leading]
+
+    def views_of_copies(self) -> list[RunView]:
+        """What is known here of runs that another coordinator leads."""
+        return self._copies.views()
+
+    async def _take_unless_deposed(self, run: Run, event: Event | Changed) -> None:
+        try:
+            await self._take(run, event)
+        except ShoalError as error:
+            if error.code != "SH-LEAD-01" or run.machine.run not in self.elections.contests:
+                raise
+
+    # --- what others ask of a run --------------------------------------------------------------------------
 
     def _entry_reader(self, run: RunId) -> Callable[[int], bytes | None]:
         return lambda position: next(self.store.read(run, position, position + 1), None)
@@ -332,9 +446,10 @@ class CoordinatorService:
         all are the same peer to those who fetch.)"""
         found = self.lead.standing.others if self.lead is not None else ()
         blobs = [other.blobs for other in found if other.blobs]
+        blobs += [peer.address for peer in self.elections.peers()]
         return [Peer(node=self.identity.node, address=self.host.random.choice(blobs))] if blobs else []
 
-    def _serve_copies(self, run: RunId, blobs: BlobStore) -> None:
+    def _serve_copies(self, run: RunId, blobs: BlobStore, evidence: Evidence | None = None) -> None:
         """Let others have what is here of a run that another coordinator leads."""
         self._resources.runs[run] = RunResources(
             run=run,
@@ -342,7 +457,7 @@ class CoordinatorService:
             blobs=blobs,
             read_entry=self._entry_reader(run),
             is_member=lambda node: False,
-            evidence=load_evidence(self.store, run, lambda: own_keys(self.identity)),
+            evidence=evidence or load_evidence(self.store, run, lambda: own_keys(self.identity)),
             quota_bytes=0,
             max_blob_bytes=0,
         )
@@ -376,64 +491,100 @@ class CoordinatorService:
             return
         channel.admit()
         run_id, hello = admitted
-        node, run = node_of(hello), self.runs[run_id]
-        connection = Connection(channel)
-        old = run.connections.get(node)
-        run.connections[node] = connection
-        if old is not None:
-            await old.channel.close()
-        shown = read_keys(hello, run.machine.view)
+        channel = Speaking(channel, hello.protocol)
+        shown = read_keys(hello, self.runs[run_id].machine.view) if run_id in self.runs else None
         if isinstance(shown, Refuse):  # Its keys were revoked while it was being let in.
             await channel.close()
             return
         arrived = Arrived(
-            node=node,
-            public=shown.public,
-            line=shown.line,
+            node=node_of(hello),
+            public=shown.public if shown else hello.public,
+            line=shown.line if shown else (),
             name=clean_name(hello.name),
             address=hello.address[:200],
             length=max(0, hello.length),
             min_price_micro=max(0, hello.min_price_micro),
         )
-        await self.post(run_id, arrived)
+        await self._converse(run_id, Connection(channel, arrived))
+
+    async def _converse(self, run_id: RunId, connection: Connection) -> None:
+        """Listen to a node until its channel breaks."""
+        channel, node = connection.channel, connection.arrived.node
+        if run_id in self.runs:
+            await self._seat(self.runs[run_id], connection)
+        elif not self.elections.hold(run_id, node, connection):
+            await channel.close()
+            return
         writer = asyncio.get_running_loop().create_task(connection.write(), name=f"write to {node[:8]}")
         try:
             allowance = Allowance(self.host.clock.now())
             while True:
-                await self.post(run_id, Said(node, decode(await channel.recv())))
+                await self._hear(run_id, node, decode(await channel.recv()))
                 if pause_s := allowance.wait_s(self.host.clock.now()):
                     await self.host.clock.sleep(pause_s)
         except (ChannelClosed, ShoalError):
             pass
         writer.cancel()
         await channel.close()
-        if run.connections.get(node) is connection:
+        self.elections.let_go(run_id, node, connection)
+        run = self.runs.get(run_id)
+        if run is not None and run.connections.get(node) is connection:
             del run.connections[node]
             await self.post(run_id, Lost(node))
 
+    async def _hear(self, run_id: RunId, node: NodeId, message: Message) -> None:
+        if isinstance(message, Vote | Stored):
+            self.elections.hears(run_id, node, message)
+        elif run_id not in self.elections.contests:
+            await self.post(run_id, Said(node, message))
+        elif not self._events.full():
+            # While an entry waits for votes nothing else is taken: what is left out is said again.
+            await self.post(run_id, Said(node, message))
+
+    async def _seat(self, run: Run, connection: Connection) -> None:
+        node = connection.arrived.node
+        old = run.connections.get(node)
+        run.connections[node] = connection
+        if old is not None:
+            await old.channel.close()
+        await self.post(run.machine.run, connection.arrived)
+
     async def _admit(self, channel: Channel) -> tuple[RunId, Hello] | None:
         nonce = self.host.random.randbytes(32)
-        challenge = Challenge(protocol=PROTOCOL, coordinator=self.identity.node, nonce=nonce)
+        oldest, newest = self._speaks
+        challenge = Challenge(protocol=oldest, coordinator=self.identity.node, nonce=nonce, newest=newest)
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                await channel.send(encode(challenge))
-                hello = decode(await channel.recv())
-                if not isinstance(hello, Hello):
-                    return None
-                refuse = await self._judge(hello, nonce)
-                if refuse is None and hello.revoke is not None:
-                    refuse = await self._revoked(hello)
-                if refuse is not None or hello.probe:
-                    await channel.send(encode(refuse or self._welcome(hello.run)))
-                    return None
+                await channel.send(stamped(encode(challenge), oldest))
+                first = decode(await channel.recv())
+                if isinstance(first, Hello):
+                    return await self._greet(channel, first, nonce)
         except ShoalError as error:
             with contextlib.suppress(ChannelClosed):
                 refuse = Refuse(code=error.code, cause=error.cause, next_step=error.next_step)
-                await channel.send(encode(refuse))
+                await channel.send(stamped(encode(refuse), oldest))
             return None
         except (ChannelClosed, TimeoutError):
             return None
-        return hello.run, hello
+        if isinstance(first, Follow):
+            await self.elections.serve_line(channel, first, nonce)
+        return None
+
+    async def _greet(self, channel: Channel, hello: Hello, nonce: bytes) -> tuple[RunId, Hello] | None:
+        refuse = await self._judge(hello, nonce)
+        if refuse is None and hello.revoke is not None and hello.run in self.runs:
+            refuse = await self._revoked(hello)
+        # Whoever speaks no version of ours is told so in its own: the words are the same in all.
+        channel = Speaking(channel, hello.protocol) if 0 < hello.protocol < 128 else channel
+        if refuse is not None:
+            await channel.send(encode(refuse))
+        elif not hello.probe:
+            return hello.run, hello
+        elif hello.run in self.runs:
+            await channel.send(encode(self._welcome(hello.run)))
+            own = PeerAddress(self.identity.node, self._blob_address)
+            await channel.send(encode(Peers(edition=0, peers=(own,))))
+        return None
 
     def _welcome(self, run: RunId) -> Welcome:
         machine = self.runs[run].machine
@@ -451,6 +602,10 @@ class CoordinatorService:
 
     async def _judge(self, hello: Hello, nonce: bytes) -> Refuse | None:
         run = self.runs.get(hello.run)
+        if run is None and hello.run in self.elections.contests:
+            return judge_caller(hello, nonce, self.identity.node)
+        if run is None and self.elections.learns:
+            raise ChannelClosed("it may hear of this run yet")
         if run is None:
             return not_served(hello.run, self.broken.get(hello.run))
         view, recipe = run.machine.view, run.machine.recipe
@@ -504,7 +659,10 @@ class CoordinatorService:
             case Append():
                 self.host.reached("coordinator.before-append")
                 self.host.reached(f"coordinator.before-{effect.kind}")
-                await self.host.work(lambda: self.store.append(name, effect.position, effect.encoded))
+                if name in self.elections.contests:
+                    await self.elections.commit(name, effect.position, effect.encoded)
+                else:
+                    await self.host.work(lambda: self.store.append(name, effect.position, effect.encoded))
                 run.written = effect.position + 1
                 self.host.reached("coordinator.after-append")
                 self.host.reached(f"coordinator.after-{effect.kind}")

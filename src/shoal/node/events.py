@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shoal.base.host import Channel
 from shoal.base.ids import BlobId
 from shoal.runlog.entries import Claim, Genesis
 from shoal.runlog.view import SavedState, Step
 from shoal.runlog.work import Planned
+from shoal.wire.ballots import AskVote, Propose
 from shoal.wire.messages import Message
 from shoal.wire.signed import Signed
 
@@ -36,6 +38,14 @@ class Disconnected:
 @dataclass(frozen=True, slots=True)
 class Heard:
     message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A coordinator wants this node's vote, or wants it to store an entry; the answer goes back the same way."""
+
+    message: AskVote | Propose
+    channel: Channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +107,7 @@ Event = (
     Connected
     | Disconnected
     | Heard
+    | Asked
     | Ticked
     | Prepared
     | HasState

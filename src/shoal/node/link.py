@@ -15,8 +15,9 @@ from msgspec import structs
 from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host, Peer
 from shoal.base.ids import NodeId
-from shoal.node.events import Connected, Disconnected, Event, Heard
+from shoal.node.events import Asked, Connected, Disconnected, Event, Heard
 from shoal.node.session import Invitation, open_session, refused
+from shoal.wire.ballots import AskVote, Propose
 from shoal.wire.identity import Identity
 from shoal.wire.messages import Goodbye, Message, Peers, Refuse, Welcome, decode, encode
 
@@ -65,7 +66,12 @@ class ControlLink:
         while not self._left:
             try:
                 channel, welcome = await open_session(
-                    self._host, self._identity, self._where(), blob_address=blob_address, length=length()
+                    self._host,
+                    self._identity,
+                    self._where(),
+                    blob_address=blob_address,
+                    length=length(),
+                    asked=self._hear,
                 )
             except ChannelClosed as error:
                 away_s = self._host.clock.now() - began
@@ -102,7 +108,7 @@ class ControlLink:
                     break
                 if isinstance(message, Peers) and message.edition > self._peers.edition:
                     self._peers = updated(self._peers, message)
-                self._post(Heard(message))
+                self._hear(message, channel)
         except (ChannelClosed, ShoalError):
             pass
         self._channel = None
@@ -110,6 +116,12 @@ class ControlLink:
         await channel.close()
         if refusal is not None:
             raise refused(refusal)
+
+    def _hear(self, message: Message, channel: Channel) -> None:
+        if isinstance(message, AskVote | Propose):
+            self._post(Asked(message, channel))
+        else:
+            self._post(Heard(message))
 
     async def send(self, message: Message) -> None:
         if self._channel is not None:

@@ -130,6 +130,8 @@ class NodeMachine:
             case Connected():
                 self.connected = True
                 self._offered_at = -1e9
+                if self.recipe is not None and self.recipe.membership.coordinators:
+                    self._kept = False  # It may be another that leads now, with a store of its own.
             case Disconnected():
                 self.connected = False
             case Heard():

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from shoal.base.disk import SubDisk
-from shoal.base.errors import ShoalError
+from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Host, Resources
 from shoal.base.ids import BlobId, NodeId
 from shoal.data.manifest import blobs as data_blobs
@@ -53,6 +53,7 @@ from shoal.runlog.evidence import Evidence, encode_proof
 from shoal.runlog.keys import Keys
 from shoal.runlog.statements import most_bytes
 from shoal.runlog.view import RunView, SavedState, Step, head_of
+from shoal.runlog.voter import Voter
 from shoal.runlog.work import Planned
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
@@ -63,6 +64,7 @@ from shoal.wire.messages import (
     Entries,
     Heartbeat,
     Offer,
+    encode,
 )
 from shoal.wire.signed import Signed, sign
 
@@ -107,6 +109,7 @@ class NodeService:
         self._supply = Supply(host, self.blobs, swarm, self._link)
         self._auditor = Auditor(host, identity, self.blobs, self._supply, self._link.send)
         self._folder = ShardFolder(host, folder, self.blobs, self._supply)
+        self._voter = Voter(self.keeping.log, invitation.run, self._coordinator_key)
         self._evidence = Evidence(
             run=invitation.run, coordinator=self._coordinator_keys, keep=self.keeping.save_proof
         )
@@ -217,6 +220,10 @@ class NodeService:
             if refusal.code != "SH-LOG-02" or not await self._watch.ask_coordinator():
                 raise
 
+    def _coordinator_key(self) -> bytes | None:
+        keys = self._coordinator_keys()
+        return keys[0] if keys else None
+
     def _coordinator_keys(self) -> tuple[bytes, ...]:
         return self.machine.view.coordinator_keys
 
@@ -229,6 +236,9 @@ class NodeService:
         while True:
             event = await self._events.get()
             await self._stop_if_proven()
+            if isinstance(event, ev.Asked):
+                await self._answer(event)
+                continue
             had_state = self.machine.at >= 0
             for effect in self.machine.step(self.host.clock.now(), event):
                 await self._carry_out(effect)
@@ -237,12 +247,20 @@ class NodeService:
                     self._heartbeat()
                 )  # It can be given work from now on, not from the next beat.
 
+    async def _answer(self, asked: ev.Asked) -> None:
+        """Vote, or store a proposed entry: after everything that was said before is in this node's copy of the log."""
+        answer = await self.host.work(partial(self._voter.answer, asked.message))
+        if answer is not None:
+            self.host.reached("node.before-vote")
+            with contextlib.suppress(ChannelClosed):
+                await asked.channel.send(encode(answer))
+
     def _post(self, event: ev.Event) -> None:
         if isinstance(event, ev.Heard) and isinstance(event.message, Beat):
             self.meter.answered(event.message.probe, self.host.clock.now())
         # A coordinator that talks faster than this node listens must not fill its memory. What is dropped is
         # asked for again; what this node's own work reports is never dropped, and is bounded by that work.
-        if self._events.qsize() < MAX_BACKLOG or not isinstance(event, ev.Heard):
+        if self._events.qsize() < MAX_BACKLOG or not isinstance(event, ev.Heard | ev.Asked):
             self._events.put_nowait(event)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:

@@ -7,7 +7,7 @@ sent to a coordinator before the channel has shown that it is the one the ticket
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -16,24 +16,18 @@ from shoal.base.errors import CODES, ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host
 from shoal.base.ids import NodeId, RunId
 from shoal.runlog.keys import Revocation, shown_line
+from shoal.wire.ballots import AskVote, Propose
 from shoal.wire.identity import Identity, Signer
-from shoal.wire.messages import (
-    PROTOCOL,
-    Challenge,
-    Hello,
-    Proof,
-    Refuse,
-    Welcome,
-    decode,
-    encode,
-    version_error,
-)
+from shoal.wire.messages import Challenge, Entries, Hello, Proof, Refuse, Welcome, decode, encode
 from shoal.wire.signed import sign
 from shoal.wire.ticket import Ticket
+from shoal.wire.versions import HERE, Speaking, Speaks, agree, version_error
 from shoal.wire.work import MOST_BITS, find_work
 
 HANDSHAKE_S = 15.0
 Session = tuple[Channel, Welcome]
+Asked = Callable[[AskVote | Propose | Entries, Channel], None]
+"""A coordinator that does not lead yet wants a vote, or brings what a voter lacks, before it can welcome anybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +47,8 @@ class Invitation:
     """Show hybrid keys, which the run asks for."""
     revoke: str = ""
     """Do not join: say that none of this node's keys counts any more, for this reason."""
+    speaks: Speaks = HERE
+    """The versions of the wire that the node speaks."""
 
     @staticmethod
     def from_ticket(ticket: Ticket, name: str, min_price_micro: int = 0) -> Invitation:
@@ -74,12 +70,13 @@ async def open_session(
     blob_address: str,
     length: int,
     probe: bool = False,
+    asked: Asked | None = None,
 ) -> Session:
     """Connect and be welcomed (only asking, with `probe`), at whichever address answers first. Raises `ChannelClosed`
     if that may work later, `ShoalError` if it never will."""
 
     async def attempt(address: str) -> Session:
-        return await _open_at(host, identity, invitation, address, blob_address, length, probe)
+        return await _open_at(host, identity, invitation, address, blob_address, length, probe, asked)
 
     addresses = invitation.addresses
     if len(addresses) == 1:
@@ -117,20 +114,21 @@ async def _open_at(
     blob_address: str,
     length: int,
     probe: bool,
+    asked: Asked | None,
 ) -> Session:
     try:
-        return await _try_at(host, identity, invitation, address, blob_address, length, probe)
-    except HybridAsked as asked:
+        return await _try_at(host, identity, invitation, address, blob_address, length, probe, asked)
+    except HybridAsked as wanted:
         if invitation.hybrid:
-            raise asked.refusal from None
+            raise wanted.refusal from None
         both = replace(invitation, hybrid=True)
-        return await _open_at(host, identity, both, address, blob_address, length, probe)
-    except WorkAsked as asked:
-        if invitation.work or asked.bits > MOST_BITS:
-            raise asked.refusal from None
-        work = await host.work(partial(find_work, invitation.run, identity.node, asked.bits))
+        return await _open_at(host, identity, both, address, blob_address, length, probe, asked)
+    except WorkAsked as wanted:
+        if invitation.work or wanted.bits > MOST_BITS:
+            raise wanted.refusal from None
+        work = await host.work(partial(find_work, invitation.run, identity.node, wanted.bits))
         worked = replace(invitation, work=work)
-        return await _try_at(host, identity, worked, address, blob_address, length, probe)
+        return await _try_at(host, identity, worked, address, blob_address, length, probe, asked)
 
 
 async def _try_at(
@@ -141,11 +139,12 @@ async def _try_at(
     blob_address: str,
     length: int,
     probe: bool,
+    asked: Asked | None,
 ) -> Session:
     channel = await host.connect(address, invitation.coordinator)
     try:
         async with asyncio.timeout(HANDSHAKE_S):
-            return channel, await _greet(channel, identity, invitation, blob_address, length, probe)
+            return await _greet(channel, identity, invitation, blob_address, length, probe, asked)
     except TimeoutError:
         await channel.close()
         raise ChannelClosed(f"{address} did not answer the handshake") from None
@@ -161,17 +160,20 @@ async def _greet(
     blob_address: str,
     length: int,
     probe: bool,
-) -> Welcome:
+    asked: Asked | None,
+) -> Session:
     challenge = decode(await channel.recv())
     if not isinstance(challenge, Challenge):
         raise ChannelClosed("the coordinator did not begin with a challenge")
-    if challenge.protocol != PROTOCOL:
-        raise version_error(challenge.protocol)
+    version = agree(invitation.speaks, challenge.speaks)
+    if version is None:
+        raise version_error(challenge.speaks, invitation.speaks)
+    channel = Speaking(channel, version)
     proof = Proof(run=invitation.run, coordinator=invitation.coordinator, nonce=challenge.nonce)
     speaker: Signer = identity.hybrid if invitation.hybrid else identity
     revocation = Revocation(run=invitation.run, node=identity.node, reason=invitation.revoke)
     hello = Hello(
-        protocol=PROTOCOL,
+        protocol=version,
         run=invitation.run,
         public=identity.first.public,
         token=invitation.token,
@@ -196,7 +198,9 @@ async def _greet(
                 raise WorkAsked(answer.work_bits, refused(answer))
             raise refused(answer)
         if isinstance(answer, Welcome):
-            return answer
+            return channel, answer
+        if isinstance(answer, AskVote | Propose | Entries) and asked is not None:
+            asked(answer, channel)
 
 
 class HybridAsked(Exception):

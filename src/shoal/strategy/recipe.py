@@ -76,6 +76,10 @@ class Membership(Section):
     work_bits: int = Field(default=0, ge=0, le=30)
     """Joining takes a proof of about 2 to the power of this many hashes, so that an identity costs something: 20 is a
     second or two, 25 a minute."""
+    coordinators: tuple[str, ...] = Field(default=(), max_length=8, exclude_if=lambda named: not named)
+    """Control addresses (`host:port`) of all coordinators, where each has a store of its own: then an entry is final
+    once a majority of them and of the members present has stored it, and any of them can take over (docs/failover.md).
+    Empty for one coordinator, or several on one store."""
 
 
 class Pool(Section):
@@ -248,6 +252,14 @@ class Recipe(Section):
     def _masked(self) -> Self:
         if self.masking.on and (why := unsound_masking(self.masking, self.strategy, self.audit)):
             raise Unsound(f"masking {why}")
+        return self
+
+    @model_validator(mode="after")
+    def _voted(self) -> Self:
+        if self.membership.coordinators and self.identity.signatures == "hybrid":
+            raise Unsound(
+                "membership.coordinators with hybrid signatures: votes are signed with Ed25519 alone"
+            )
         return self
 
     @model_validator(mode="after")

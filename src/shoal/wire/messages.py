@@ -1,7 +1,7 @@
 """What travels on the control channel between a node and the coordinator.
 
-In flow typed values; out flow frames of MessagePack, each with the protocol's version. Invariant: a frame that
-is too long, of another version or not one of these types never becomes a message.
+In flow typed values; out flow frames of MessagePack, each with the wire's version (see `versions`). Invariant: a frame
+that is too long, of a version not spoken here or not one of these types never becomes a message.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import msgspec
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.wire.ballots import AskVote, Follow, Followed, Propose, Stored, Vote
 from shoal.wire.signed import Signed
+from shoal.wire.versions import HERE, Speaks, version_error
+from shoal.wire.versions import PROTOCOL as PROTOCOL
 
-PROTOCOL = 1
 MAX_FRAME_BYTES = 4 << 20
 
 
@@ -20,14 +22,22 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True, tag="challenge"):
     """Coordinator's first word: prove who you are by signing this."""
 
     protocol: int
+    """The oldest version of the wire that it speaks."""
     coordinator: NodeId
     nonce: bytes
+    newest: int = 0
+    """The newest; 0 for the oldest alone."""
+
+    @property
+    def speaks(self) -> Speaks:
+        return Speaks(self.protocol, max(self.protocol, self.newest))
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="hello"):
     """Node's answer. `proof` is its signature over a `Proof`."""
 
     protocol: int
+    """The version of the wire that this connection is to use: the newest that both speak."""
     run: RunId
     public: bytes
     token: str
@@ -257,6 +267,12 @@ Message = (
     | PleasePush
     | Paid
     | Goodbye
+    | AskVote
+    | Vote
+    | Propose
+    | Stored
+    | Follow
+    | Followed
 )
 
 
@@ -289,8 +305,8 @@ def decode(frame: bytes) -> Message:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _check_version(frame)
         raise ShoalError("SH-WIRE-01", f"a garbled frame: {error}", "check the peer's version") from None
-    if decoded.protocol != PROTOCOL:
-        raise version_error(decoded.protocol)
+    if not HERE.oldest <= decoded.protocol <= HERE.newest:
+        raise version_error(Speaks(decoded.protocol, decoded.protocol))
     return decoded.message
 
 
@@ -299,13 +315,5 @@ def _check_version(frame: bytes) -> None:
         protocol, _ = _version.decode(frame)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return
-    if protocol != PROTOCOL:
-        raise version_error(protocol)
-
-
-def version_error(protocol: int) -> ShoalError:
-    return ShoalError(
-        "SH-JOIN-06",
-        f"the other side speaks protocol {protocol}, this one {PROTOCOL}",
-        "install the same version of shoal on both: pip install -U shoal",
-    )
+    if not HERE.oldest <= protocol <= HERE.newest:
+        raise version_error(Speaks(protocol, protocol))

@@ -233,3 +233,17 @@ def test_a_stopped_run_stays_stopped(coordinator: Serving) -> None:
         run = api.submit(shipped()["digits"].read_text())["run"]
         assert api.stop(run, "enough")["stopped"] == "enough"
         assert api.stop(run, "again")["stopped"] == "enough"
+
+
+def test_the_graph_of_all_checkpoints(
+    coordinator: Serving, http: httpx.Client, digits: dict[str, str]
+) -> None:
+    graph = http.get("/api/v1/checkpoints").json()
+    mine = [vertex for vertex in graph["vertices"] if vertex["run"] == digits["run"]]
+    assert [vertex["position"] for vertex in mine] == [0], "a run begins with its first state"
+    assert mine[0]["id"] in graph["heads"] and mine[0]["stored"] is True and not graph["absent"]
+    with coordinator.client() as api:
+        assert api.dag() == graph
+    drawn = http.get("/api/v1/checkpoints/picture")
+    assert drawn.headers["content-type"].startswith("image/svg+xml") and mine[0]["id"][:8] in drawn.text
+    assert httpx.get(coordinator.address + "/api/v1/checkpoints").status_code == 401

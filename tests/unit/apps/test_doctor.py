@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from pathlib import Path
@@ -10,7 +11,14 @@ from typing import Any
 from typer.testing import CliRunner
 
 from shoal.apps.cli import app
-from shoal.apps.doctor_checks import check_clock, check_writing
+from shoal.apps.doctor_checks import Check, check_clock, check_writing
+from shoal.apps.doctor_hops import _check_relay
+from shoal.base.host import Peer
+from shoal.base.ids import RunId
+from shoal.wire.identity import Identity
+from shoal.wire.ticket import Ticket
+from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.host import RealHost
 
 from .runs_to_join import altered, tiny_run
 
@@ -38,7 +46,7 @@ def test_every_hop_to_a_coordinator_is_named(tmp_path: Path) -> None:
     with tiny_run(tmp_path) as (found, ticket):
         result = _doctor(tmp_path / "home", ticket)
         assert result.exit_code == 0, result.output
-        for hop in ("ticket", "name", "tcp", "tls", "identity", "protocol"):
+        for hop in ("ticket", "name", "tcp", "tls", "identity", "protocol", "relay"):
             assert any(line.startswith("ok") and f" {hop} " in line for line in result.output.splitlines()), (
                 hop
             )
@@ -77,3 +85,18 @@ def test_an_impossible_clock_is_a_warning() -> None:
 def test_a_folder_that_cannot_be_written_fails() -> None:
     check = check_writing(Path("/proc/self"))
     assert (check.verdict, check.code) == ("fail", "SH-DISK-02")
+
+
+def test_a_relay_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    identity = Identity.generate()
+    ticket = Ticket(identity.node, (address,), RunId("ab" * 16), "00")
+
+    async def check() -> Check:
+        async with RealHost(identity, FileDisk(tmp_path)) as host:
+            return await _check_relay(host, ticket, Peer(node=identity.node, address=address))
+
+    found = asyncio.run(check())
+    assert (found.name, found.verdict, found.code) == ("relay", "fail", "SH-JOIN-05")
+    assert address in found.found and "--blob-port" in found.remedy

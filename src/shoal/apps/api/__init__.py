@@ -13,7 +13,7 @@ One line per file:
   desk         what may be asked of a coordinator: submit, pause, change, stop, rewind, tickets
   forms        recipes before they are runs: schema, complaints, estimate
   uploads      datasets that people send; `images` makes arrays of a CSV
-  checkpoints  saved states: graph, export; `sampling` lets one write
+  checkpoints  saved states: graph, export; `branches` all runs' graph; `sampling` lets one write
   earnings     balances from the ledger
   inviting     what a volunteer is shown
   problems     errors -> application/problem+json

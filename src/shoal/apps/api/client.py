@@ -114,6 +114,10 @@ class ApiClient:
     def checkpoints(self, run: str) -> dict[str, Any]:
         return self._object("GET", f"/api/v1/runs/{_part(run)}/checkpoints")
 
+    def dag(self) -> dict[str, Any]:
+        """The checkpoints of all runs, as a graph."""
+        return self._object("GET", "/api/v1/checkpoints")
+
     def credit(self, run: str) -> dict[str, Any]:
         return self._object("GET", f"/api/v1/runs/{_part(run)}/credit")
 

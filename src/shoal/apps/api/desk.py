@@ -127,7 +127,8 @@ class Desk:
             view = served.machine.view
             if view.genesis is not None and view.stopped is None and view.genesis.recipe == logged:
                 return run
-        return None
+        contests = sorted(self.service.elections.contests.items())
+        return next((run for run, contest in contests if contest.recipe == logged), None)
 
     async def stop(self, run: RunId, reason: str) -> None:
         """End a run; nothing to do if it has ended."""
@@ -263,7 +264,9 @@ class Desk:
 
     def _show(self, run: RunId, secret: str) -> str:
         service = self.service
-        return show_ticket(Ticket(service.identity.node, service.addresses, run, secret))
+        contest = service.elections.contests.get(run)
+        addresses = contest.coordinators if contest is not None else service.addresses
+        return show_ticket(Ticket(service.identity.node, addresses, run, secret))
 
     async def _until(self, done: Callable[[], bool]) -> None:
         clock = self.service.host.clock

@@ -14,6 +14,7 @@ import msgspec
 from fastapi import APIRouter, Query, Response
 from fastapi.responses import StreamingResponse
 
+from shoal.apps.api.branches import branch_routes
 from shoal.apps.api.checkpoints import find_saved, graph
 from shoal.apps.api.desk import Desk
 from shoal.apps.api.earnings import Earnings
@@ -48,6 +49,7 @@ def reading(desk: Desk, live: Live) -> APIRouter:
     _past(routes, desk)
     _nodes(routes, desk, live)
     _blobs(routes, desk)
+    routes.include_router(branch_routes(desk))
     return routes
 
 

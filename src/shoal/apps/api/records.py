@@ -104,6 +104,15 @@ class CheckpointGraph(Record):
     rewinds: list[RewindRecord]
 
 
+class CheckpointDag(Record):
+    """See docs/checkpoints.md for the fields of a vertex."""
+
+    vertices: list[dict[str, Any]] = Field(description="Parents before children.")
+    edges: list[list[str]] = Field(description="Parent and child, by id.")
+    heads: list[str] = Field(description="Those that nothing was made of yet.")
+    absent: list[str] = Field(description="Parents whose log is not here.")
+
+
 class RoundPage(Record):
     run: str
     total: int

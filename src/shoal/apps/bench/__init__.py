@@ -61,12 +61,13 @@ def failover(
     times: int = typer.Option(5, "--times", min=1, max=100, help="How often the leader is killed."),
     nodes: int = typer.Option(2, "--nodes", min=2, max=16, help="Nodes that train meanwhile."),
     store: str | None = typer.Option(None, "--store", help="postgresql://... instead of a file."),
+    own: bool = typer.Option(False, "--own-stores", help="Coordinators with a store each, by majority."),
     as_json: bool = Json,
 ) -> None:
     """Kill the coordinator with another standing by: how long until the next round is sealed."""
     from shoal.apps.bench.failover import measure
 
-    _show(measure(times, nodes, store, say), as_json)
+    _show(measure(times, nodes, store, say, own=own), as_json)
 
 
 @app.command()
@@ -412,6 +413,19 @@ def churn(
 
     question = Question(nodes=nodes, rounds=rounds, replaced=replaced, lost=lost, seed=seed)
     _show(measure(question, say), as_json)
+
+
+@app.command()
+def soak(
+    minutes: float = typer.Option(20.0, "--minutes", min=0.5, help="How long processes are killed."),
+    nodes: int = typer.Option(3, "--nodes", min=2, max=16, help="Nodes in the run."),
+    seed: int = typer.Option(0, "--seed", min=0, help="Decides who is killed, and when."),
+    as_json: bool = Json,
+) -> None:
+    """kill -9 of nodes and coordinators at random, real processes: what is lost, and what grows."""
+    from shoal.apps.bench.soak import measure
+
+    _show(measure(minutes, nodes, seed, say), as_json)
 
 
 @app.command()

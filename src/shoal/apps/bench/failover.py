@@ -20,6 +20,7 @@ from shoal.apps.home import Home, make_folder
 from shoal.apps.ports import open_port
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
+from shoal.coordinator.electing import LAPSE_S
 from shoal.coordinator.leading import LEASE_S
 from shoal.runlog.chain import read_link
 from shoal.runlog.entries import Seal
@@ -43,15 +44,20 @@ RECIPE: dict[str, Any] = {
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
-def measure(times: int, nodes: int, store: str | None, say: Callable[[str], None]) -> dict[str, Any]:
-    """Kill whoever leads, again and again; the killed one comes back to stand by."""
+def measure(
+    times: int, nodes: int, store: str | None, say: Callable[[str], None], *, own: bool = False
+) -> dict[str, Any]:
+    """Kill whoever leads, again and again; the killed one comes back to stand by. They share a store, or have their
+    `own` each."""
     with (
         tempfile.TemporaryDirectory(prefix="shoal-bench-") as folder,
         Family(Path(folder) / "logs") as family,
     ):
-        pair = _Pair(Path(folder), family, store or f"sqlite:///{folder}/store.sqlite")
+        url = "" if own else store or f"sqlite:///{folder}/store.sqlite"
+        pair = _Pair(Path(folder), family, url)
         pair.begin(nodes)
-        say(f"{nodes} nodes train; two coordinators share a store, with a lease of {LEASE_S:g} s")
+        how = f"share a store, with a lease of {LEASE_S:g} s" if url else "have a store each"
+        say(f"{nodes} nodes train; two coordinators {how}")
         taken = []
         for number in range(times):
             taken.append(pair.kill_leader())
@@ -60,13 +66,14 @@ def measure(times: int, nodes: int, store: str | None, say: Callable[[str], None
         "seconds_to_next_seal": round(max(taken), 3),
         "median_seconds": round(statistics.median(taken), 3),
         "kills": [round(seconds, 3) for seconds in taken],
-        "lease_seconds": LEASE_S,
+        "lease_seconds": LAPSE_S if own else LEASE_S,
+        "stores": "own" if own else "shared",
         "nodes": nodes,
     }
 
 
 class _Pair:
-    """Two coordinators on one store, and the nodes of one run."""
+    """Two coordinators, on one store or (no `store`) with one each, and the nodes of one run."""
 
     def __init__(self, folder: Path, family: Family, store: str) -> None:
         self._folder, self._family, self._url = folder, family, store
@@ -82,48 +89,60 @@ class _Pair:
         load_or_create_identity(self._homes[0].coordinator_key)
         shutil.copy(self._homes[0].coordinator_key, self._homes[1].coordinator_key)
         recipe = self._folder / "recipe.yaml"
-        recipe.write_text(json.dumps(RECIPE), "utf-8")
+        recipe.write_text(json.dumps(self._recipe()), "utf-8")
         first = self._serve(0, ["--recipe", str(recipe)])
+        if not self._url:  # Their run begins with a majority of them.
+            self._children = [first, self._serve(1, ["--standby-of", self._addresses()[0]])]
         said = self._family.await_line(first, lambda line: line == "ready", START_S)
         ticket = next(line.split()[2] for line in said if line.startswith("  shoal join "))
         self._run = RunId(next(line.split()[1] for line in said if line.startswith("  run ")))
-        second = self._serve(1, [])
-        self._family.await_line(second, lambda line: line.startswith("standing by"), START_S)
-        self._children = [first, second]
+        if self._url:
+            self._children = [first, self._serve(1, [])]
+        self._family.await_line(self._children[1], lambda line: "standing by" in line, START_S)
         for number in range(nodes):
             home = ["--home", str(self._folder / f"node-{number}"), "--yes", "--port", "0"]
             self._family.start(f"node-{number}", ["join", ticket, *home], ONE_THREAD)
         self._seal_after(0, START_S)
 
+    def _addresses(self) -> list[str]:
+        return [f"127.0.0.1:{control}" for control, _ in self._ports]
+
+    def _recipe(self) -> dict[str, Any]:
+        if self._url:
+            return RECIPE
+        return {**RECIPE, "membership": {**RECIPE["membership"], "coordinators": self._addresses()}}
+
     def _serve(self, number: int, more: list[str]) -> Child:
         control, blobs = self._ports[number]
-        place = ["--home", str(self._homes[number].root), "--store", self._url, "--shared", "--port", "0"]
+        shared = ["--store", self._url, "--shared"] if self._url else []
+        place = ["--home", str(self._homes[number].root), *shared, "--port", "0"]
         ports = ["--control-port", str(control), "--blob-port", str(blobs)]
         return self._family.start(f"coordinator-{number}", ["serve", *place, *ports, *more], ONE_THREAD)
 
     def kill_leader(self) -> float:
         """Seconds from SIGKILL to the next seal in the store; the victim stands by again afterwards."""
-        length, _ = self._seal_after(self._length(), SEAL_S)
-        victim = self._children.pop(0)
-        killed_ms = time.time() * 1000
+        self._seal_after(self._length(), SEAL_S)
+        victim = self._children[0]
+        killed_ms = int(time.time() * 1000)
         self._family.kill(victim)
         length = self._length()
-        _, sealed_ms = self._seal_after(length, SEAL_S)
+        self._children.pop(0)
+        _, sealed_ms = self._seal_after(length, SEAL_S, killed_ms)
         again = self._serve(int(victim.name[-1]), [])
-        self._family.await_line(again, lambda line: line.startswith("standing by"), START_S)
+        self._family.await_line(again, lambda line: "standing by" in line, START_S)
         self._children.append(again)
         return max(0.0, (sealed_ms - killed_ms) / 1000)
 
     def _length(self) -> int:
         return self._read(lambda store: store.length(self._run))
 
-    def _seal_after(self, length: int, within_s: float) -> tuple[int, int]:
-        """The first seal at this position or later: where it is, and when it was written."""
+    def _seal_after(self, length: int, within_s: float, since_ms: int = 0) -> tuple[int, int]:
+        """The first seal at this position or later, made since then: where it is, and when it was made."""
         deadline = time.monotonic() + within_s
         while time.monotonic() < deadline:
             entries = self._read(lambda store: list(store.read(self._run, length)))
             for entry in (read_link(encoded).entry for encoded in entries):
-                if isinstance(entry.body, Seal):
+                if isinstance(entry.body, Seal) and entry.time_ms >= since_ms:
                     return entry.position, entry.time_ms
             time.sleep(LOOK_S)
         raise ShoalError(
@@ -131,7 +150,9 @@ class _Pair:
         )
 
     def _read(self, look: Callable[[SqlLogStore], T]) -> T:
-        store = SqlLogStore(self._url, create=False)
+        """Asked of the store, or of that of the one that leads, which is the first."""
+        leader = int(self._children[0].name[-1]) if self._children else 0
+        store = SqlLogStore(self._url or self._homes[leader].store_url, create=False)
         try:
             return look(store)
         finally:

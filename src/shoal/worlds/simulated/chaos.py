@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import torch
@@ -24,6 +24,7 @@ from shoal.node.options import NodeOptions
 from shoal.node.service import NodeService
 from shoal.node.session import Invitation
 from shoal.runlog.files import FileLogStore
+from shoal.wire.ballots import NO_BALLOT, Ballot
 from shoal.worlds.simulated.database import DatabaseHandle, SimDatabase
 from shoal.worlds.simulated.demands import Demands, Place, leader_of
 from shoal.worlds.simulated.disk import SimDisk
@@ -51,12 +52,14 @@ class Outcome:
     cpu_s: float
 
 
-def run_seed(seed: int, *, failover: bool = False) -> Outcome:
-    """Run one seed to its end, with coordinators standing by if asked. Raises `Foul` (or whatever broke)."""
+def run_seed(seed: int, *, failover: bool = False, kind: str = "") -> Outcome:
+    """Run one seed to its end, with coordinators standing by if asked: "shared" or "members" (see `with_standbys`), or
+    what the seed draws. Raises `Foul` (or whatever broke)."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
     began = time.process_time()
-    scenario = with_standbys(draw_scenario(seed)) if failover else draw_scenario(seed)
+    scenario = draw_scenario(seed)
+    scenario = with_standbys(scenario, kind) if failover else scenario
     loop = SimLoop(seed, event_budget=EVENT_BUDGET)
     chaos = Chaos(loop, scenario)
     try:
@@ -73,7 +76,7 @@ def run_seed(seed: int, *, failover: bool = False) -> Outcome:
         events=loop.events,
         virtual_s=loop.time(),
         crashes=chaos.crashes,
-        takeovers=chaos.database.changes,
+        takeovers=chaos.database.changes + chaos.referee.takeovers,
         cpu_s=time.process_time() - began,
     )
 
@@ -93,6 +96,28 @@ class WatchedLog(FileLogStore):
     def append(self, run: RunId, position: int, entry: bytes) -> None:
         super().append(run, position, entry)
         self._referee.appended(position, entry)
+
+
+class VotedLog(WatchedLog):
+    """The same for one of several coordinators that each have their own: the referee hears who takes over."""
+
+    def __init__(self, host: SimHost, referee: Referee) -> None:
+        super().__init__(host, referee)
+        self._name = host.name
+        self.ballot: Callable[[], Ballot] = lambda: NO_BALLOT
+        """The one that this coordinator leads, or tries, with."""
+
+    def append(self, run: RunId, position: int, entry: bytes) -> None:
+        is_new = position == len(self._referee.entries)
+        super().append(run, position, entry)
+        if is_new:
+            self._referee.final_by[position] = self.ballot()
+
+    def kept(self, run: RunId, prefix: str) -> dict[str, bytes]:
+        found = super().kept(run, prefix)
+        if prefix == CLAIM_PREFIX:  # Asked for by one that has just won the lead.
+            self._referee.took_over(self._name, self.ballot(), self.length(run), set(found))
+        return found
 
 
 class Chaos:
@@ -117,6 +142,7 @@ class Chaos:
         self.referee = Referee({})
         for name, place in self.places.items():
             self.referee.watch(name, place.identity.node, lies=bool(place.lie))
+        self.referee.by_majority = scenario.by_majority
         self.network.tap = self.referee.frame
         self.database = SimDatabase(loop, self.referee, self.run)
 
@@ -135,7 +161,8 @@ class Chaos:
             self._nodes(),
             close=10 if alone else 2,
         )
-        store = self.database.rows if self.scenario.standbys else None
+        shared = self.scenario.standbys and not self.scenario.by_majority
+        store = self.database.rows if shared else None
         genesis = found_run(coordinator.disk, coordinator.identity, self.run, self.scenario, store)
         self.referee.appended(0, genesis)
         for place in self._coordinators():
@@ -187,6 +214,12 @@ class Chaos:
         place.task = self.loop.spawn(host.owner, self._live(place, host, work), machine.name)
 
     def _coordinator_service(self, place: Place, host: SimHost) -> CoordinatorService:
+        if self.scenario.by_majority:
+            own = VotedLog(host, self.referee)
+            self.referee.came_back(list(own.read(self.run)))
+            service = CoordinatorService(host, place.identity, own, standby_of=("coordinator",))
+            own.ballot = lambda: next((c.ballot for c in service.elections.contests.values()), NO_BALLOT)
+            return service
         if self.scenario.standbys:
             shared = DatabaseHandle(self.database, host.name)
             return CoordinatorService(host, place.identity, shared, Lead(shared, host.name))
@@ -276,7 +309,8 @@ class Chaos:
 
     def _wipe(self, place: Place) -> None:
         """A machine burns down with its disk; somebody new joins in its stead."""
-        if place.host is not None and place.host.alive and self._wiped < len(self._nodes()) - 1:
+        most = 1 if self.scenario.by_majority else len(self._nodes()) - 1  # A majority must keep its disks.
+        if place.host is not None and place.host.alive and self._wiped < most:
             self._wiped += 1
             self._crash(place)
             place.disk = SimDisk()
@@ -320,6 +354,8 @@ class Chaos:
                 self._crash(leader_of(self._coordinators()))
             case "stall":
                 self._hang(leader_of(self._coordinators()), rng.uniform(2, 10))
+            case "database" if self.scenario.by_majority:
+                self._isolate(leader_of(self._coordinators()).machine.name, rng.uniform(1, 8))
             case "database":
                 name = leader_of(self._coordinators()).machine.name
                 self.database.unreachable.add(name)
@@ -343,6 +379,13 @@ class Chaos:
                 place.paused_until = self.loop.time() + rng.uniform(1, 8)
             case "rewind":
                 self._ask_to_rewind()
+
+    def _isolate(self, name: str, seconds: float) -> None:
+        """A coordinator with a store of its own is cut off from some of the others, both ways."""
+        others = [other for other in self.places if other != name and self._rng.random() < 0.7]
+        cuts = {pair for other in others for pair in ((name, other), (other, name))}
+        self.network.faults.cut |= cuts
+        self.loop.call_later(seconds, lambda: self.network.faults.cut.difference_update(cuts))
 
     def _hang(self, place: Place, seconds: float) -> None:
         host = place.host

@@ -52,7 +52,8 @@ def leader_of(coordinators: list[Place]) -> Place:
     """The coordinator that serves the run now, or the first."""
     for place in coordinators:
         alive = place.host is not None and place.host.alive and not place.host.paused
-        if alive and isinstance(place.service, CoordinatorService) and place.service.ready.is_set():
+        service = place.service
+        if alive and isinstance(service, CoordinatorService) and service.ready.is_set() and service.runs:
             return place
     return coordinators[0]
 

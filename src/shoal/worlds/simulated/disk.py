@@ -100,6 +100,10 @@ class SimDisk:
         names = [name.removeprefix(prefix) for name in self._names if name.startswith(prefix)]
         return sorted(name for name in names if "/" not in name)
 
+    def sizes(self) -> dict[str, int]:
+        """Every file with its size."""
+        return {name: len(inode.live) for name, inode in self._names.items()}
+
     def crash(self, rng: random.Random) -> None:
         """Power loss. Every change that was not synced is kept, lost or torn."""
         names = dict(self._durable_names)

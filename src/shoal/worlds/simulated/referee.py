@@ -16,7 +16,8 @@ from shoal.base.ids import NodeId
 from shoal.runlog.chain import read_link
 from shoal.runlog.entries import Attestation, Claim, Folding, Plan, Rejected, Seal, Stopped
 from shoal.runlog.view import RunView
-from shoal.wire.messages import Attest, ClaimAck, Folded, Offer, decode
+from shoal.wire.ballots import Ballot
+from shoal.wire.messages import Attest, ClaimAck, Entries, Folded, Offer, decode
 from shoal.wire.signed import parse
 
 
@@ -42,6 +43,13 @@ class Referee:
         self.acknowledged: set[tuple[NodeId, int]] = set()
         self.settled: dict[tuple[NodeId, int], int] = {}
         self.samples: list[tuple[int, int]] = []
+        self.by_majority = False
+        """Whether each coordinator has a store of its own, and voters keep the log."""
+        self.leader = ""
+        """Then: the host that took over last."""
+        self.takeovers = 0
+        self.final_by: dict[int, Ballot] = {}
+        """By position, the ballot of the leader under which it became final."""
         self._lying: set[NodeId] = set()
         self._last_round: dict[tuple[NodeId, int], int] = {}
         """By node and plan, the last round that may seal its claim."""
@@ -132,6 +140,35 @@ class Referee:
             if f"claim.{node}.{sequence}" not in kept:
                 raise Foul(f"claim {sequence} of {node[:8]} was acknowledged, and lost in a crash")
 
+    def came_back(self, stored: list[bytes]) -> None:
+        """One of several coordinators with a store each came back with this log."""
+        shared = min(len(stored), len(self.entries))
+        if stored[:shared] != self.entries[:shared]:
+            raise Foul(f"a coordinator came back with {len(stored)} entries, others than those seen")
+        for position in range(shared, len(stored)):
+            self.appended(position, stored[position])
+
+    def took_over(self, host: str, ballot: Ballot, length: int, kept: set[str]) -> None:
+        """One of several coordinators with a store each leads from now on. It has whatever became final under earlier
+        ballots; what others have acknowledged is offered again."""
+        missed = [at for at in range(length, len(self.entries)) if self.final_by.get(at, ballot) < ballot]
+        if missed:
+            raise Foul(f"{host} leads with {length} entries, and {missed} were final before")
+        self.takeovers += bool(self.leader) and self.leader != host
+        self.leader = host
+        self.acknowledged = {
+            (node, sequence)
+            for node, sequence in self.acknowledged
+            if (node, sequence) in self.settled or f"claim.{node}.{sequence}" in kept
+        }
+
+    def _told(self, items: tuple[bytes, ...]) -> None:
+        """What nodes are told is final, and is the same for all."""
+        for encoded in items:
+            position = read_link(encoded).entry.position
+            if position >= len(self.entries) or self.entries[position] != encoded:
+                raise Foul(f"somebody was told of an entry {position} that is not final")
+
     # --- what is said --------------------------------------------------------------------------------------
 
     def frame(self, sender: str, receiver: str, frame: bytes) -> None:
@@ -141,8 +178,10 @@ class Referee:
             raise Foul(f"{sender} sent a frame that cannot be read") from None
         lies = sender in self.liars
         match message:
-            case ClaimAck() if message.kept:
+            case ClaimAck() if message.kept and self.leader in ("", sender):
                 self._acknowledge(receiver, message.sequence)
+            case Entries() if self.by_majority:
+                self._told(message.items)
             case Offer():
                 self._offered(message, lies)
             case Attest() if not lies:

@@ -23,6 +23,8 @@ END_CHANCE = 0.25
 KINDS = ("crash", "hang", "cut", "clog", "coordinator", "leave", "late", "wipe", "pause", "rewind")
 FAILOVER_KINDS = ("coordinator", "database", "stall")
 """What happens to leaders where others stand by: they die, lose the database, or hang."""
+MEMBERS_EVERY = 3
+"""Of the seeds with stand-bys, one in so many has coordinators with a store each, and a log that a majority keeps."""
 ENDS = ("rounds", "tokens", "seconds", "stop")
 BASES = (
     "ddp",
@@ -89,11 +91,16 @@ class Scenario:
     liars: tuple[tuple[str, str], ...]
     """(node, kind of lie), fewer than a third of the nodes."""
     standbys: tuple[Machine, ...] = ()
-    """Other coordinators, on one database with the first."""
+    """Other coordinators, on one database with the first, or each with a store of its own."""
 
     @property
     def coordinators(self) -> tuple[Machine, ...]:
         return (self.coordinator, *self.standbys)
+
+    @property
+    def by_majority(self) -> bool:
+        """Whether each coordinator has a store of its own."""
+        return bool(self.recipe.membership.coordinators)
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -129,14 +136,21 @@ def draw_scenario(seed: int) -> Scenario:
     )
 
 
-def with_standbys(scenario: Scenario) -> Scenario:
-    """The same with one or two coordinators that stand by, and trouble for whoever leads."""
+def with_standbys(scenario: Scenario, kind: str = "") -> Scenario:
+    """The same with one or two coordinators that stand by, and trouble for whoever leads: on one database ("shared"),
+    by majority ("members"), or as the seed has it ("")."""
     rng = random.Random(f"standbys/{scenario.seed}")  # noqa: S311
     names = [f"standby-{number}" for number in range(1, rng.choice([2, 2, 3]))]
     machines = tuple(_draw_machine(rng, name, inbound=True, big=scenario.size == BIG_SIZE) for name in names)
     others = rng.sample(scenario.troubles, min(3, len(scenario.troubles)))
+    members = kind == "members" or (not kind and scenario.seed % MEMBERS_EVERY == 0)
+    recipe = scenario.recipe
+    if members:
+        voters = {"coordinators": (scenario.coordinator.name, *names)}
+        recipe = recipe.model_copy(update={"membership": recipe.membership.model_copy(update=voters)})
     return replace(
         scenario,
+        recipe=recipe,
         standbys=machines,
         troubles=(*sorted(others), *FAILOVER_KINDS),
         trouble_every_s=min(scenario.trouble_every_s, 2.0),
