@@ -32,7 +32,7 @@ def _unmixed_first(case: tuple[str, str, str]) -> object:
     return pytest.param(case, id="+".join(case), marks=[] if case[1] == "alone" else [pytest.mark.long])
 
 
-@pytest.mark.parametrize("case", map(_unmixed_first, robust.CASES))
+@pytest.mark.parametrize("case", [_unmixed_first(case) for case in robust.CASES])
 def test_golden(case: tuple[str, str, str]) -> None:
     """If this fails, every run's log in the world replays to another model: bump the format, not the hash."""
     assert state_hash(robust.folded(*case)) == GOLDEN["+".join(case)]

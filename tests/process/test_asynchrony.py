@@ -44,7 +44,7 @@ def _case(preset: str) -> object:
     return pytest.param(preset, marks=[] if preset in IN_EVERY_SUITE else [pytest.mark.long])
 
 
-@pytest.mark.parametrize("preset", map(_case, STRATEGIES))
+@pytest.mark.parametrize("preset", [_case(preset) for preset in STRATEGIES])
 def test_a_run_that_waits_for_nobody_survives_a_kill_and_replays(preset: str, fleet: Fleet) -> None:
     """The last one's uplink is slow: it comes late, and is killed in the middle of it."""
     membership = {**TINY["membership"], "min_nodes": 3}
@@ -61,6 +61,7 @@ def test_a_run_that_waits_for_nobody_survives_a_kill_and_replays(preset: str, fl
     fleet.join("cleo")
     fleet.contributes("cleo", after=fleet.length())
 
+    fleet.seals_after(0, count=8)
     links = end_run(fleet)
     view = check_log(links)
     seals = [link.entry.body for link in links if isinstance(link.entry.body, Seal)]

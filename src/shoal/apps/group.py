@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import platform
 import secrets
 import signal
@@ -19,6 +20,7 @@ import typer
 
 from shoal.apps.home import Home, find_home, read_secret, write_secret
 from shoal.apps.join import quantity
+from shoal.apps.option_groups import JsonOption, say
 from shoal.apps.ports import check_ports
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
@@ -56,6 +58,7 @@ def group(
     ] = "30s",
     device: Annotated[str, typer.Option(help="Where states are validated: auto, cpu, cuda.")] = "cpu",
     allow_code: Annotated[bool, typer.Option("--allow-code", help="Let the organiser's code run.")] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Begin a masked group of a run, and be its hub. Ctrl-C leaves; the same command resumes."""
     invitation = read_ticket(ticket)
@@ -77,12 +80,13 @@ def group(
         patience_s=patience_s,
     )
     token = group_token(folder, invitation)
-    screen = GroupScreen(volunteer, token)
+    screen = GroupScreen(volunteer, token, as_json=as_json)
     trainer = torch_trainer(prepare_device(volunteer), allow_code=allow_code)
-    print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
+    if not as_json:
+        print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
     make = partial(_make_hub, token)
     reason = loop.run(take_part(volunteer, invitation, trainer, screen.agree, screen.watch, make=make))
-    print(f"ended: {printable(reason)}", flush=True)
+    say({"ended": reason}, f"ended: {printable(reason)}", as_json)
 
 
 def group_token(home: Home, ticket: Ticket) -> str:
@@ -113,8 +117,8 @@ def _make_hub(
 class GroupScreen:
     """What a group's keeper sees: its ticket, then a line for every change."""
 
-    def __init__(self, volunteer: Volunteer, token: str) -> None:
-        self._volunteer, self._token = volunteer, token
+    def __init__(self, volunteer: Volunteer, token: str, *, as_json: bool = False) -> None:
+        self._volunteer, self._token, self._as_json = volunteer, token, as_json
 
     async def agree(self, recipe: Recipe, genesis: Genesis) -> bool:
         """Raises SH-RUN-01 where there are no groups, SH-JOIN-09 where the organiser's code would run."""
@@ -135,18 +139,22 @@ class GroupScreen:
         assert isinstance(service, GroupService)
         await service.opened.wait()
         ticket = Ticket(service.identity.node, (service.address,), service.invitation.run, self._token)
-        print(f"group {printable(self._volunteer.name)} of run {service.invitation.run}", flush=True)
-        print(f"  members  {service.address}", flush=True)
-        print(f"  shoal join {show_ticket(ticket)}", flush=True)
-        print("ready", flush=True)
+        run, shown = service.invitation.run, show_ticket(ticket)
+        words = f"group {printable(self._volunteer.name)} of run {run}\n  members  {service.address}\n"
+        words += f"  shoal join {shown}\nready"
+        self._say({"run": run, "address": service.address, "ticket": shown}, words)
         told = ""
         while True:
             failed = f"; the last round failed: {service.failure}" if service.failure else ""
             line = f"round {service.machine.view.round}: {service.machine.doing}{failed}"
             if line != told:
                 told = line
-                print(printable(line, 1000), flush=True)
+                round_number = service.machine.view.round
+                self._say({"round": round_number, "doing": line}, printable(line, 1000))
             await asyncio.sleep(LOOK_EVERY_S)
+
+    def _say(self, fields: dict[str, object], words: str) -> None:
+        print(json.dumps(fields) if self._as_json else words, flush=True)
 
 
 # --- members ---------------------------------------------------------------------------------------------

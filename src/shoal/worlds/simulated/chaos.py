@@ -276,9 +276,14 @@ class Chaos:
         coded = isinstance(error, ShoalError) and error.code in ("SH-LEAD-01", "SH-LOG-04")
         if not coded or place.machine not in self.scenario.coordinators or place.host is None:
             return False
-        call_later(self.loop, 0.0, place.host.die)
-        self._after(self._rng.uniform(0.2, 5), place)
+        host = place.host
+        call_later(self.loop, 0.0, lambda: self._end_deposed(place, host))
         return True
+
+    def _end_deposed(self, place: Place, host: SimHost) -> None:
+        """Called by nobody's hand: what the process itself had scheduled would die with it."""
+        host.die()
+        self._after(self._rng.uniform(0.2, 5), place)
 
     def _gone(self, place: Place, host: SimHost, reason: str) -> None:
         """A node's process is over: it left for a while, or the run has ended for it."""
