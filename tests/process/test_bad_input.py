@@ -28,10 +28,10 @@ from .processes import Child, Ended, free_port, run_shoal
 
 @pytest.fixture(scope="module")
 def knocking(training: Fleet) -> Child:
-    """A node whose coordinator does not answer: it knocks for half a minute, while other tests go on."""
+    """A node whose coordinator does not answer: it knocks for a while, and other tests go on."""
     ticket = read_ticket(training.ticket)
     nowhere = Ticket(ticket.coordinator, (f"127.0.0.1:{free_port()}",), ticket.run, ticket.token)
-    return training.join("knocking", ticket=show_ticket(nowhere))
+    return training.join("knocking", "--patience", "10s", ticket=show_ticket(nowhere))
 
 
 def told(ended: Ended, code: str) -> str:
