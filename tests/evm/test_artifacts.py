@@ -5,9 +5,12 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from .evm import ROOT
 
 
+@pytest.mark.long
 def test_compiling_again_gives_the_shipped_artifacts(tmp_path: Path) -> None:
     subprocess.run(
         ["node", "build.cjs", str(tmp_path)],

@@ -54,6 +54,7 @@ def _arrivals(**seal: Any) -> dict[str, Any]:
 # --- arrivals ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_adaptive_bounds_take_nearly_everything_of_a_fleet_whose_speeds_differ_by_a_hundred() -> None:
     fleet = _fleet(SPEEDS, _arrivals(adaptive=True))
     _play_for(fleet, 60)
@@ -66,6 +67,7 @@ def test_adaptive_bounds_take_nearly_everything_of_a_fleet_whose_speeds_differ_b
     assert oldest > 3, "a bound for all would have refused these"
 
 
+@pytest.mark.long
 def test_a_bound_that_is_the_same_for_all_shuts_the_slow_ones_out() -> None:
     fleet = _fleet(SPEEDS, _arrivals(adaptive=False, staleness=2))
     _play_for(fleet, 60)
