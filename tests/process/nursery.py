@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -24,7 +23,8 @@ import subprocess
 import sys
 from typing import BinaryIO
 
-_PR_SET_PDEATHSIG = 1
+from shoal.base.orphans import dies_with
+
 _LARGEST = 1 << 20
 _IMPORTED = (
     "shoal.apps.cli",
@@ -86,7 +86,7 @@ class Nursery:
                 env={name: value for name, value in environment.items() if not name.startswith("SHOAL_")},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
-                preexec_fn=_die_with_parent,
+                preexec_fn=dies_with(os.getpid()),
             )
             theirs.close()
             atexit.register(process.kill)
@@ -104,6 +104,7 @@ def _serve(line: socket.socket) -> None:
         importlib.import_module(name)
     gc.freeze()
     endings: dict[int, int] = {}
+    nursery = os.getpid()
     woken, waking = os.pipe()
     os.set_blocking(waking, False)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
@@ -123,7 +124,7 @@ def _serve(line: socket.socket) -> None:
                 signal.set_wakeup_fd(-1)
                 for other in (line.fileno(), woken, waking, told, *endings.values()):
                     os.close(other)
-                _live(json.loads(request), out, err)
+                _live(json.loads(request), out, err, nursery)
             endings[pid] = told
             os.close(out)
             os.close(err)
@@ -139,11 +140,11 @@ def _tell_ends(endings: dict[int, int]) -> None:
             os.close(told)
 
 
-def _live(request: tuple[list[str], dict[str, str], str], out: int, err: int) -> None:
+def _live(request: tuple[list[str], dict[str, str], str], out: int, err: int, nursery: int) -> None:
     """What the child does, to its end."""
     arguments, environment, folder = request
     os.setsid()
-    _die_with_parent()
+    dies_with(nursery)()
     for number in (signal.SIGCHLD, signal.SIGPIPE):
         signal.signal(number, signal.SIG_DFL if number == signal.SIGCHLD else signal.SIG_IGN)
     os.dup2(out, 1)
@@ -157,10 +158,6 @@ def _live(request: tuple[list[str], dict[str, str], str], out: int, err: int) ->
     from shoal.apps.cli import main
 
     main(arguments)
-
-
-def _die_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import json
 import time
 
 import httpx
+import psutil
 
 from shoal.apps.api.pooling import signed_offer
 from shoal.wire.identity import Identity
@@ -54,7 +55,12 @@ def test_one_machine_and_two_runs(fleet: Fleet) -> None:
         assert f"works for run {cheap[:12]}" in lent.said()
         refuse_liars(address, token.read_text().strip())
     finally:
+        joined = psutil.Process(lent.process.pid).children()
         lent.kill()
+    assert len(joined) == 1
+    assert psutil.wait_procs(joined, timeout=60)[1] == [], (
+        "the `shoal join` outlives whoever lent the machine"
+    )
 
 
 def refuse_liars(address: str, token: str) -> None:

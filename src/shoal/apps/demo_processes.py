@@ -7,7 +7,6 @@ kernel when the demo dies, even by SIGKILL (Linux), and by us in every other cas
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -20,8 +19,8 @@ from queue import Empty, Queue
 from time import monotonic
 
 from shoal.base.errors import ShoalError
+from shoal.base.orphans import dies_with
 
-_PR_SET_PDEATHSIG = 1
 STOP_S = 8.0
 
 
@@ -63,7 +62,7 @@ class Family:
                 text=True,
                 env={**os.environ, **environment},
                 start_new_session=True,
-                preexec_fn=_dies_with(os.getpid()),
+                preexec_fn=dies_with(os.getpid()),
             )
         child = Child(name, process)
         threading.Thread(target=_read, args=(child,), daemon=True, name=f"read {name}").start()
@@ -112,17 +111,3 @@ def _read(child: Child) -> None:
     assert child.process.stdout is not None
     for line in child.process.stdout:
         child.lines.put(line.rstrip("\n"))
-
-
-def _dies_with(parent: int) -> Callable[[], None]:
-    """What a child does before it becomes `shoal`: ask the kernel to die with its parent."""
-    if not sys.platform.startswith("linux"):
-        return lambda: None
-    libc = ctypes.CDLL(None)
-
-    def ask() -> None:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # It died before we could ask.
-            os._exit(1)
-
-    return ask

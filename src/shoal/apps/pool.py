@@ -8,6 +8,7 @@ machine's one key, and it leaves cleanly before the next begins.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from shoal.apps.option_groups import grouped
 from shoal.apps.printable import printable
 from shoal.apps.runs import Asked
 from shoal.base.errors import ShoalError
+from shoal.base.orphans import dies_with
 from shoal.base.units import rate_bytes_s
 from shoal.credit.spec import read_credits
 
@@ -158,7 +160,9 @@ class Lent:
         self._say(f"works for run {run[:12]}: {place['reason']}")
         command = [sys.executable, "-m", "shoal.apps.cli", "join", str(place["ticket"]), *self._words]
         # A session of its own: Ctrl-C is for us, and we let it leave.
-        self._child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=dies_with(os.getpid())
+        )
 
     def _wait(self, seconds: float) -> None:
         """For so long, or until the run is over here, or until asked to stop."""

@@ -13,7 +13,8 @@ from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.replica.scrubbing import REST_S, scrub
 
 if TYPE_CHECKING:  # A node starts the sooner for not loading a coordinator.
-    from shoal.coordinator.service import CoordinatorService, Run
+    from shoal.coordinator.served import Run
+    from shoal.coordinator.service import CoordinatorService
     from shoal.node.service import NodeService
 
 
@@ -42,7 +43,7 @@ async def _scrub_run(service: CoordinatorService, run: RunId, served: Run) -> No
 
     async def bring(blob: BlobId) -> bool:
         size, holders = sizes.get(blob, (None, ()))
-        return run in service.runs and await service.bring(run, blob, size, holders)
+        return run in service.runs and await service.supplies.bring(run, blob, size, holders)
 
     await scrub(service.host, served.blobs, needed, bring)
 

@@ -7,7 +7,6 @@ it is told to; nothing is downloaded unless a person asked for a chain.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import platform
 import shutil
@@ -20,13 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shoal.base.errors import ShoalError
+from shoal.base.orphans import dies_with
 from shoal.chain.rpc import Rpc
 
 VERSION = "1.7.1"
 VARIABLE = "SHOAL_ANVIL"
 CHAIN_ID = 31337
 START_S, STOP_S, LOOK_S = 20.0, 5.0, 0.02
-_PR_SET_PDEATHSIG = 1
 MNEMONIC = "test test test test test test test test test test test junk"
 """The words that every local chain is made with: its accounts are nobody's."""
 
@@ -122,7 +121,7 @@ class Anvil:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                preexec_fn=_dies_with_parent if sys.platform == "linux" else None,
+                preexec_fn=dies_with(os.getpid()),
             )
         except OSError as error:
             raise _failed(f"{self._command[0]}: {error.strerror or error}") from error
@@ -169,7 +168,3 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _dies_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -8,27 +8,20 @@ a node that reads too slowly is cut off, never waited for.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import msgspec
 
 from shoal.base.disk import SubDisk
-from shoal.base.errors import ChannelClosed, ShoalError
-from shoal.base.host import Channel, Host, Peer
-from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.base.errors import ShoalError
+from shoal.base.host import Host, Peer
+from shoal.base.ids import NodeId, RunId
 from shoal.base.logstore import LogStore
-from shoal.checkpoint.keeping import retain
 from shoal.coordinator.accused import accused, load_evidence
 from shoal.coordinator.admission import (
     TOKEN_PREFIX,
     JoinToken,
-    clean_name,
-    judge_caller,
-    node_of,
-    not_served,
 )
 from shoal.coordinator.changing import (
     CHANGES,
@@ -41,14 +34,13 @@ from shoal.coordinator.changing import (
 )
 from shoal.coordinator.claims import PREFIX as CLAIM_PREFIX
 from shoal.coordinator.contest import Contest
-from shoal.coordinator.copies import Copies, lasting_blobs
-from shoal.coordinator.doorkeeping import Allowance, Doorkeeper, Stake
+from shoal.coordinator.copies import Copies
+from shoal.coordinator.doorkeeping import Doorkeeper, Stake
+from shoal.coordinator.doors import Doors
 from shoal.coordinator.electing import Elections, Ground
 from shoal.coordinator.events import (
     Append,
     Archive,
-    Arrived,
-    BlobFetched,
     Coordinators,
     Dismiss,
     Drop,
@@ -60,8 +52,6 @@ from shoal.coordinator.events import (
     Keep,
     Lost,
     Prune,
-    RevokeAsked,
-    Said,
     Send,
     SendEntries,
     SendReceipt,
@@ -70,101 +60,33 @@ from shoal.coordinator.events import (
 )
 from shoal.coordinator.keyring import (
     leads_to,
-    not_a_member,
     own_keys,
-    read_keys,
-    revocation_in,
-    revoked,
 )
 from shoal.coordinator.leading import Lead
 from shoal.coordinator.machine import CoordinatorMachine
-from shoal.coordinator.paying import Payroll, open_books
+from shoal.coordinator.paying import open_books
+from shoal.coordinator.served import MAX_QUEUED, Connection, Run
+from shoal.coordinator.supplies import REQUEST_TIMEOUT_S, Supplies
 from shoal.replica.blobs import BlobStore
 from shoal.replica.serving import ResourcesByRun, RunResources
-from shoal.replica.state import decode_state, state_hash
 from shoal.replica.swarm import Swarm
 from shoal.runlog.chain import Equivocation
 from shoal.runlog.evidence import Evidence
-from shoal.runlog.keys import Revocation
 from shoal.runlog.statements import most_bytes
 from shoal.runlog.view import RunView, verify_log
 from shoal.strategy.recipe import Recipe, recipe_in_log
-from shoal.wire.ballots import Follow, Stored, Vote
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
-    Challenge,
     Entries,
-    Hello,
-    Message,
     Paid,
-    PeerAddress,
-    Peers,
-    PleasePush,
-    Refuse,
-    Welcome,
-    decode,
     encode,
 )
-from shoal.wire.signed import parse
-from shoal.wire.versions import HERE, Speaking, Speaks, stamped
+from shoal.wire.versions import HERE, Speaks
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE_S = 15.0
 DISMISS_S = 1.0
-REQUEST_TIMEOUT_S = 20.0
 PAGE_ENTRIES, PAGE_BYTES = 256, 1 << 20
-MAX_QUEUED, MAX_QUEUED_BYTES = 1024, 16 << 20
-MEND_EVERY_S = 5.0
-NOWHERE = -1
-"""The position of a blob that no seal asks for."""
-
-
-@dataclass(slots=True)
-class Connection:
-    """A seated node's channel, with a bounded queue in front of it."""
-
-    channel: Channel
-    arrived: Arrived
-    queue: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MAX_QUEUED))
-    queued_bytes: int = 0
-
-    def put(self, frame: bytes) -> bool:
-        """Queue a frame; False if the node reads so slowly that it must be cut off."""
-        if self.queue.full() or self.queued_bytes > MAX_QUEUED_BYTES:
-            return False
-        self.queued_bytes += len(frame)
-        self.queue.put_nowait(frame)
-        return True
-
-    async def write(self) -> None:
-        """Send what is queued until the channel breaks."""
-        with contextlib.suppress(ChannelClosed):
-            while True:
-                frame = await self.queue.get()
-                await self.channel.send(frame)
-                self.queued_bytes -= len(frame)
-
-
-@dataclass(slots=True)
-class Run:
-    """One run in service."""
-
-    machine: CoordinatorMachine
-    blobs: BlobStore
-    swarm: Swarm
-    tokens: tuple[JoinToken, ...]
-    evidence: Evidence
-    payroll: Payroll
-    written: int
-    """How many entries of its log are durable: the view is ahead of it while one is being written."""
-    paused: str | None = None
-    """Why nobody is given work, while the organiser wants it so."""
-    short: bool = False
-    """Its budget cannot pay anybody now, and that was said."""
-    connections: dict[NodeId, Connection] = field(default_factory=dict)
-    fetching: set[str] = field(default_factory=set)
-    archiving: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class CoordinatorService:
@@ -185,8 +107,6 @@ class CoordinatorService:
         self.store = store
         self.lead = lead
         """Where the store is shared with other coordinators: this one serves runs while it has the lead."""
-        self._doorkeeper = Doorkeeper(host, store, identity.node, stake, speaks)
-        self._speaks = speaks
         self.runs: dict[RunId, Run] = {}
         self.broken: dict[RunId, ShoalError] = {}
         """Runs that are not served, with the reason: their log does not hold, or there are two."""
@@ -218,11 +138,32 @@ class CoordinatorService:
             standby_of,
         )
         """Of runs that a majority keeps, for which each coordinator has a store of its own."""
+        self.supplies = Supplies(
+            host=host,
+            runs=self.runs,
+            others=self._other,
+            post=self.post,
+            send=self._send,
+            spawn=self._spawn,
+        )
+        self._doors = Doors(
+            host=host,
+            identity=identity,
+            speaks=speaks,
+            doorkeeper=Doorkeeper(host, store, identity.node, stake, speaks),
+            elections=self.elections,
+            runs=self.runs,
+            broken=self.broken,
+            post=self.post,
+            is_ready=self.ready.is_set,
+            is_full=self._events.full,
+            blob_address=lambda: self._blob_address,
+        )
 
     async def serve(self) -> None:
         """Run until cancelled. Raises `ShoalError` if it cannot start or a log does not hold."""
         self._blob_address = await self.host.offer(self._resources)
-        self.address = await self.host.listen(self._serve_channel)
+        self.address = await self.host.listen(self._doors.serve)
         if self.lead is not None:
             copies = Copies(self.host, self.store, self.blob_store, self._other, self._serve_copies)
             await self.lead.win(self.host, self.address, self._blob_address, copies.follow)
@@ -233,7 +174,7 @@ class CoordinatorService:
             tasks.create_task(self._tick(), name="coordinator ticks")
             if self.lead is not None:
                 tasks.create_task(self.lead.hold(self.host, self._tell_coordinators), name="hold the lead")
-                tasks.create_task(self._mend(), name="bring what the last leader had")
+                tasks.create_task(self.supplies.mend(), name="bring what the last leader had")
             self.ready.set()
             await self._tell_coordinators()
             while True:
@@ -337,13 +278,13 @@ class CoordinatorService:
             return
         if self.lead is None and not self._mending:
             self._mending = True
-            self._spawn(self._mend(), "bring what the last leader had")
+            self._spawn(self.supplies.mend(), "bring what the last leader had")
         await self.post(contest.run, Coordinators(contest.coordinators))
         while contest.held and contest.run in self.runs:
             node, connection = contest.held.popitem()
             contest.held_at.pop(node)
             if isinstance(connection, Connection):
-                await self._seat(self.runs[contest.run], connection)
+                await self._doors.seat(self.runs[contest.run], connection)
 
     async def _serve_over(self, contest: Contest) -> bool:
         """Serve a run that nobody leads and nothing will be added to, for those who look at it; False if it is none."""
@@ -384,13 +325,6 @@ class CoordinatorService:
 
     def _entry_reader(self, run: RunId) -> Callable[[int], bytes | None]:
         return lambda position: next(self.store.read(run, position, position + 1), None)
-
-    async def bring(
-        self, run: RunId, blob: BlobId, size_bytes: int | None, holders: tuple[NodeId, ...]
-    ) -> bool:
-        """Have a run's blob here, if somebody gives it now."""
-        served = self.runs[run]
-        return await served.swarm.fetch(blob, size_bytes, self._peers(served, holders)) is not None
 
     async def pause(self, run: RunId, reason: str | None) -> None:
         """Give nobody new work from now on, and after restarts too; None to go on. Work that is out still counts."""
@@ -466,150 +400,6 @@ class CoordinatorService:
         if self.lead is not None:
             for run in list(self.runs):
                 await self.post(run, Coordinators(self.addresses))
-
-    async def _mend(self) -> None:
-        """Bring the states and data that the leader before had and this one has not: nodes hold them too."""
-        while True:
-            for run in list(self.runs.values()):
-                for blob, size_bytes, holders in lasting_blobs(run.machine.view):
-                    if not run.blobs.has(blob):
-                        self._fetch(run, FetchBlob(NOWHERE, blob, size_bytes, holders))
-            await self.host.clock.sleep(MEND_EVERY_S)
-
-    # --- channels ----------------------------------------------------------------------------------------
-
-    async def _serve_channel(self, channel: Channel) -> None:
-        """One node's connection, from challenge to loss."""
-        if (
-            not self.ready.is_set()
-        ):  # Standing by, or reading the logs: whoever comes goes elsewhere, and comes again.
-            await channel.close()
-            return
-        admitted = await self._admit(channel)
-        if admitted is None:
-            await channel.close()
-            return
-        channel.admit()
-        run_id, hello = admitted
-        channel = Speaking(channel, hello.protocol)
-        shown = read_keys(hello, self.runs[run_id].machine.view) if run_id in self.runs else None
-        if isinstance(shown, Refuse):  # Its keys were revoked while it was being let in.
-            await channel.close()
-            return
-        arrived = Arrived(
-            node=node_of(hello),
-            public=shown.public if shown else hello.public,
-            line=shown.line if shown else (),
-            name=clean_name(hello.name),
-            address=hello.address[:200],
-            length=max(0, hello.length),
-            min_price_micro=max(0, hello.min_price_micro),
-        )
-        await self._converse(run_id, Connection(channel, arrived))
-
-    async def _converse(self, run_id: RunId, connection: Connection) -> None:
-        """Listen to a node until its channel breaks."""
-        channel, node = connection.channel, connection.arrived.node
-        if run_id in self.runs:
-            await self._seat(self.runs[run_id], connection)
-        elif not self.elections.hold(run_id, node, connection):
-            await channel.close()
-            return
-        writer = asyncio.get_running_loop().create_task(connection.write(), name=f"write to {node[:8]}")
-        try:
-            allowance = Allowance(self.host.clock.now())
-            while True:
-                await self._hear(run_id, node, decode(await channel.recv()))
-                if pause_s := allowance.wait_s(self.host.clock.now()):
-                    await self.host.clock.sleep(pause_s)
-        except (ChannelClosed, ShoalError):
-            pass
-        writer.cancel()
-        await channel.close()
-        self.elections.let_go(run_id, node, connection)
-        run = self.runs.get(run_id)
-        if run is not None and run.connections.get(node) is connection:
-            del run.connections[node]
-            await self.post(run_id, Lost(node))
-
-    async def _hear(self, run_id: RunId, node: NodeId, message: Message) -> None:
-        if isinstance(message, Vote | Stored):
-            self.elections.hears(run_id, node, message)
-        elif run_id not in self.elections.contests:
-            await self.post(run_id, Said(node, message))
-        elif not self._events.full():
-            # While an entry waits for votes nothing else is taken: what is left out is said again.
-            await self.post(run_id, Said(node, message))
-
-    async def _seat(self, run: Run, connection: Connection) -> None:
-        node = connection.arrived.node
-        old = run.connections.get(node)
-        run.connections[node] = connection
-        if old is not None:
-            await old.channel.close()
-        await self.post(run.machine.run, connection.arrived)
-
-    async def _admit(self, channel: Channel) -> tuple[RunId, Hello] | None:
-        nonce = self.host.random.randbytes(32)
-        oldest, newest = self._speaks
-        challenge = Challenge(protocol=oldest, coordinator=self.identity.node, nonce=nonce, newest=newest)
-        try:
-            async with asyncio.timeout(HANDSHAKE_S):
-                await channel.send(stamped(encode(challenge), oldest))
-                first = decode(await channel.recv())
-                if isinstance(first, Hello):
-                    return await self._greet(channel, first, nonce)
-        except ShoalError as error:
-            with contextlib.suppress(ChannelClosed):
-                refuse = Refuse(code=error.code, cause=error.cause, next_step=error.next_step)
-                await channel.send(stamped(encode(refuse), oldest))
-            return None
-        except (ChannelClosed, TimeoutError):
-            return None
-        if isinstance(first, Follow):
-            await self.elections.serve_line(channel, first, nonce)
-        return None
-
-    async def _greet(self, channel: Channel, hello: Hello, nonce: bytes) -> tuple[RunId, Hello] | None:
-        refuse = await self._judge(hello, nonce)
-        if refuse is None and hello.revoke is not None and hello.run in self.runs:
-            refuse = await self._revoked(hello)
-        # Whoever speaks no version of ours is told so in its own: the words are the same in all.
-        channel = Speaking(channel, hello.protocol) if 0 < hello.protocol < 128 else channel
-        if refuse is not None:
-            await channel.send(encode(refuse))
-        elif not hello.probe:
-            return hello.run, hello
-        elif hello.run in self.runs:
-            await channel.send(encode(self._welcome(hello.run)))
-            own = PeerAddress(self.identity.node, self._blob_address)
-            await channel.send(encode(Peers(edition=0, peers=(own,))))
-        return None
-
-    def _welcome(self, run: RunId) -> Welcome:
-        machine = self.runs[run].machine
-        heartbeat_s = machine.recipe.membership.heartbeat_s
-        return Welcome(run=run, heartbeat_s=heartbeat_s, length=machine.view.length)
-
-    async def _revoked(self, hello: Hello) -> Refuse:
-        """A node says that its keys count no more: whoever holds the key may, and nobody comes in with it again."""
-        word = revocation_in(hello, self.runs[hello.run].machine.view)
-        said = parse(word.payload, Revocation) if word is not None else None
-        if said is None:
-            return not_a_member()
-        await self.post(hello.run, RevokeAsked(said.node, said.reason, word))
-        return revoked()
-
-    async def _judge(self, hello: Hello, nonce: bytes) -> Refuse | None:
-        run = self.runs.get(hello.run)
-        if run is None and hello.run in self.elections.contests:
-            return judge_caller(hello, nonce, self.identity.node)
-        if run is None and self.elections.learns:
-            raise ChannelClosed("it may hear of this run yet")
-        if run is None:
-            return not_served(hello.run, self.broken.get(hello.run))
-        view, recipe = run.machine.view, run.machine.recipe
-        return await self._doorkeeper.judge(hello, nonce, view, recipe, run.tokens)
 
     # --- events and effects ------------------------------------------------------------------------------
 
@@ -688,11 +478,11 @@ class CoordinatorService:
                 if effect.node in run.connections:
                     self._spawn(self._dismiss(run.connections[effect.node]), f"dismiss {effect.node[:8]}")
             case FetchBlob():
-                self._fetch(run, effect)
+                self.supplies.fetch(run, effect)
             case Prune():
-                await self._prune(run)
+                await self.supplies.prune(run)
             case Archive():
-                self._spawn(self._archive(run, effect), f"archive {effect.position}")
+                self._spawn(self.supplies.archive(run, effect), f"archive {effect.position}")
 
     async def _dismiss(self, connection: Connection) -> None:
         """Cut a node off that was told why, whether or not it has gone by itself."""
@@ -730,63 +520,6 @@ class CoordinatorService:
         if page:
             self._send(run, effect.node, encode(Entries(items=tuple(page))))
 
-    def _fetch(self, run: Run, effect: FetchBlob) -> None:
-        if effect.blob not in run.fetching:
-            run.fetching.add(effect.blob)
-            self._spawn(self._fetch_blob(run, effect), f"fetch {effect.blob[:8]}")
-
-    async def _fetch_blob(self, run: Run, effect: FetchBlob) -> None:
-        seats = run.machine.seats.by_node
-        await run.swarm.fetch(effect.blob, effect.size_bytes, self._peers(run, effect.holders))
-        hidden = [n for n in effect.holders if n in seats and not seats[n].address]
-        missing = not run.blobs.has(effect.blob)
-        if missing and hidden:
-            self._send(run, hidden[0], encode(PleasePush(blob=effect.blob)))
-            await self._arrival(run, effect)
-        run.fetching.discard(effect.blob)
-        size = run.blobs.size(effect.blob)
-        state = (
-            await self.host.work(lambda: _state_in(run, effect.blob)) if effect.is_state and size else None
-        )
-        pushed = missing and size is not None
-        fetched = BlobFetched(at=effect.at, blob=effect.blob, size_bytes=size, state=state, pushed=pushed)
-        await self.post(run.machine.run, fetched)
-
-    async def _archive(self, run: Run, effect: Archive) -> None:
-        """Keep a copy of every sealed update, one seal after the other; what cannot be had now is let go."""
-        async with run.archiving:
-            for blob, size_bytes, holders in effect.updates:
-                await run.swarm.fetch(blob, size_bytes, self._peers(run, holders))
-
-    async def _prune(self, run: Run) -> None:
-        keep, round_number = run.machine.needed_blobs(), run.machine.view.round
-        spare_bytes = run.machine.recipe.storage.keep_bytes
-        rules = run.machine.recipe.storage.retention
-        await self.host.work(lambda: retain(run.machine.view, run.blobs, rules))
-        await self.host.work(lambda: run.blobs.prune(keep, round_number, spare_bytes=spare_bytes))
-
-    def _peers(self, run: Run, holders: tuple[NodeId, ...]) -> list[Peer]:
-        """Who can be asked for a blob: those that hold it first."""
-        seats = run.machine.seats.by_node
-        order = [*holders, *(node for node in seats if node not in holders)]
-        peers = [Peer(node=node, address=seats[node].address) for node in order if node in seats]
-        return [peer for peer in (*peers, *self._other()) if peer.address]
-
-    async def _arrival(self, run: Run, effect: FetchBlob) -> None:
-        """Wait until a pushed blob is here, or has had time enough."""
-        deadline = self.host.clock.now() + REQUEST_TIMEOUT_S
-        while not run.blobs.has(effect.blob) and self.host.clock.now() < deadline:
-            await self.host.clock.sleep(0.2)
-
     def _spawn(self, work: object, name: str) -> None:
         assert self._tasks is not None and asyncio.iscoroutine(work)
         self._tasks.create_task(work, name=name)
-
-
-def _state_in(run: Run, blob: BlobId) -> str | None:
-    """The hash of the state in a snapshot, or None if there is none in it."""
-    genesis = run.machine.view.genesis
-    try:
-        return state_hash(decode_state(run.blobs.get(blob), genesis.layout)) if genesis else None
-    except (ShoalError, FileNotFoundError):
-        return None

@@ -95,7 +95,7 @@ class Follower:
         return True
 
     async def _bring(self, blob: BlobId, size_bytes: int, holders: tuple[NodeId, ...]) -> bool:
-        return await self._region.service.bring(self._region.run, blob, size_bytes, holders)
+        return await self._region.service.supplies.bring(self._region.run, blob, size_bytes, holders)
 
     def _read(self, blob: BlobId) -> bytes:
         return self._region.service.runs[self._region.run].blobs.get(blob)

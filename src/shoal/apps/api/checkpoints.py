@@ -14,7 +14,7 @@ from shoal.apps.api.chronicle import Chronicle
 from shoal.apps.api.records import CheckpointGraph, CheckpointRecord
 from shoal.apps.exporting import checked_state
 from shoal.base.errors import ShoalError
-from shoal.coordinator.service import Run
+from shoal.coordinator.served import Run
 from shoal.replica.state import State
 from shoal.runlog.entries import Genesis
 from shoal.runlog.view import SavedState

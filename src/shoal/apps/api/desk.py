@@ -24,7 +24,8 @@ from shoal.coordinator.admission import JoinToken, token_hash
 from shoal.coordinator.changing import Change, changeable
 from shoal.coordinator.events import BanAsked, Event, FundAsked, RevokeAsked, RewindAsked, StopAsked
 from shoal.coordinator.founding import Founded, add_token, as_logged, found_run
-from shoal.coordinator.service import CoordinatorService, Run
+from shoal.coordinator.served import Run
+from shoal.coordinator.service import CoordinatorService
 from shoal.planner.matching import MATCHERS
 from shoal.planner.pool import Pool
 from shoal.runlog.entries import Ban

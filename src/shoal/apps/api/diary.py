@@ -18,7 +18,8 @@ from shoal.apps.api.sentences import seat_sentence
 from shoal.apps.printable import printable
 from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.seats import Seats
-from shoal.coordinator.service import CoordinatorService, Run
+from shoal.coordinator.served import Run
+from shoal.coordinator.service import CoordinatorService
 from shoal.runlog.chain import BadEntry, Link, read_link
 from shoal.runlog.entries import (
     Attestations,

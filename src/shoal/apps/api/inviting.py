@@ -13,7 +13,7 @@ import segno
 from shoal.apps.api.models import Invitation
 from shoal.apps.printable import printable
 from shoal.base.units import show_bytes
-from shoal.coordinator.service import Run
+from shoal.coordinator.served import Run
 
 INSTALL = "pip install shoal"
 

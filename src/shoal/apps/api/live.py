@@ -22,7 +22,7 @@ from shoal.apps.api.records import RoundRecord, TrailPoint
 from shoal.apps.api.roster import Fields, Roster, changed_fields
 from shoal.apps.api.status import run_fields
 from shoal.base.ids import NodeId, RunId
-from shoal.coordinator.service import Run
+from shoal.coordinator.served import Run
 
 FRAMES_KEPT = 64
 EVENTS_SENT, ROUNDS_SENT = 300, 2_000

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from shoal.apps.api.desk import Desk
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
-from shoal.coordinator.service import Run
+from shoal.coordinator.served import Run
 from shoal.credit.spec import MICRO
 from shoal.planner.matching import Job, Worker
 from shoal.planner.pool import ASK_AGAIN_S, MATCHED_S, MOST, SOON

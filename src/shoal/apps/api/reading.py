@@ -34,7 +34,7 @@ from shoal.apps.api.settlements import settlement
 from shoal.apps.api.status import regions_of
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, NodeId, RunId
-from shoal.coordinator.service import Run
+from shoal.coordinator.served import Run
 from shoal.runlog.chain import BadEntry, read_link
 
 PIECE_BYTES = 1 << 20

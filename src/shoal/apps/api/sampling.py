@@ -10,7 +10,7 @@ import torch
 
 from shoal.apps.api.checkpoints import load_state
 from shoal.base.errors import ShoalError
-from shoal.coordinator.service import Run
+from shoal.coordinator.served import Run
 from shoal.data.tokeniser import load_tokeniser
 from shoal.runlog.view import SavedState
 from shoal.training.flat import load_into
