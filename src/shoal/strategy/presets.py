@@ -27,10 +27,10 @@ _ROWS: dict[str, dict[str, Any]] = {
     # left out comes later, so that a run of few rounds sends two bits of each, often: docs/communication.md.
     "auto": {
         "schedule": {"steps": 10, "hide": 0.25},
-        "codec": {"kind": "chunked-top-k", "density": 0.13, "bits": 1, "error_feedback": True},
+        "codec": {"kind": "ternary", "density": 0.134, "error_feedback": True},
         "aggregate": {"kind": "clipped-mean"},
         "outer": {"kind": "nesterov", "lr": 1.2, "momentum": 0.6},
-        "inner": {"kind": "muon", "momentum": 0.85},
+        "inner": {"kind": "muon", "momentum": 0.85, "split": 2},
         "planner": {"kind": "aware"},
         "few": {"rounds": 100, "codec": {"kind": "two-bit", "error_feedback": True}},
     },

@@ -102,6 +102,8 @@ class _Inner(_Section):
     batch_size: int = Field(default=8, ge=1, le=1 << 20)
     micro_batch: int | None = Field(default=None, ge=1)
     """Samples at once; lower it when a batch does not fit. The step stays the same but for rounding."""
+    split: int = Field(default=1, ge=1, le=64)
+    """Optimiser steps on each batch, each on its part of it. Private steps are never split."""
     clip: float | None = Field(default=1.0, gt=0)
     """Longest gradient; null to leave gradients as they are."""
     warmup_steps: int = Field(default=0, ge=0)

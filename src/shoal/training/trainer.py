@@ -67,6 +67,11 @@ class Trainer(Protocol):
         """The mean validation loss over at most so many batches, always the same ones."""
 
 
+def parts_of(indices: Indices, split: int) -> list[Indices]:
+    """A batch in `split` parts of about one size, none of them empty."""
+    return np.array_split(indices, min(split, len(indices)))
+
+
 class TorchTrainer:
     """A `Trainer` on one torch device."""
 
@@ -113,11 +118,14 @@ class TorchTrainer:
         self._flat.params.copy_(params)
 
     def step(self, indices: Indices, step_number: int) -> StepResult:
-        self._flat.grads.zero_()
-        with self._noise(step_number, indices):
-            loss = self._backward(indices)
-        loss_value = self._descend(loss, step_number)
-        return StepResult(loss=loss_value, samples=len(indices), tokens=self.targets(len(indices)))
+        total = 0.0
+        for part in parts_of(indices, self._inner.split):
+            self._flat.grads.zero_()
+            with self._noise(step_number, part):
+                loss = self._backward(part)
+            total += self._descend(loss, step_number) * len(part)
+        samples = len(indices)
+        return StepResult(loss=total / samples, samples=samples, tokens=self.targets(samples))
 
     def _descend(self, loss: torch.Tensor, step_number: int) -> float:
         """Step along the flat gradient; the loss as a number. Raises SH-TRAIN-01."""

@@ -45,4 +45,4 @@ def test_another_optimiser_gets_none_of_the_presets_values() -> None:
 
 def test_what_is_left_out_needs_rounds_to_come_later() -> None:
     assert _recipe("auto", None, rounds=99).strategy.codec.kind == "two-bit"
-    assert _recipe("auto", None, rounds=100).strategy.codec.kind == "chunked-top-k"
+    assert _recipe("auto", None, rounds=100).strategy.codec.kind == "ternary"

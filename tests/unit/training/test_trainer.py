@@ -121,6 +121,20 @@ def test_micro_batches_are_the_same_step(text_run: Run) -> None:
     assert (results[0].samples, results[0].tokens) == (7, 7 * 16)
 
 
+def test_a_split_batch_is_as_many_steps(text_run: Run) -> None:
+    """Each part is a step of its own at the batch's place in the schedule; a batch of one cannot be split."""
+    spec = {"kind": "sgd", "schedule": "linear", "total_steps": 10, "momentum": 0.9}
+    split = text_run.trainer(inner=SgdSpec(**spec, split=3))
+    plain = text_run.trainer(inner=SgdSpec(**spec))
+    result = split.step(np.arange(7), 4)
+    losses = [plain.step(part, 4).loss * len(part) for part in (np.arange(3), np.arange(3, 5), np.arange(5, 7))]
+    assert torch.equal(split.params(), plain.params())
+    assert result.loss == pytest.approx(sum(losses) / 7) and result.samples == 7
+    split.step(np.arange(1), 5)
+    plain.step(np.arange(1), 5)
+    assert torch.equal(split.params(), plain.params())
+
+
 def test_clipping_bounds_the_step(text_run: Run) -> None:
     trainer = text_run.trainer(inner=SgdSpec(kind="sgd", lr=1.0, clip=0.01))
     before = trainer.params().clone()

@@ -26,6 +26,7 @@ from shoal.training.muon import Matrix, MuonPart
 from shoal.training.optimisers import AdamPart, Sgd, hidden_matrices
 from shoal.training.schedule import rate_factor
 from shoal.training.spec import AdamWSpec, GptSpec, MuonSpec, SgdSpec
+from shoal.training.trainer import parts_of
 
 Stacked = dict[str, torch.Tensor]
 """The model's tensors by name, with the workers as first axis (W)."""
@@ -64,7 +65,12 @@ class StackedFleet:
         return self.params.shape[0]
 
     def step(self, indices: Sequence[Indices], step_number: int) -> torch.Tensor:
-        """One optimiser step of every worker on its own samples; their losses. Raises SH-TRAIN-01."""
+        """One step of every worker on its own samples; their losses. Raises SH-TRAIN-01."""
+        split = [parts_of(part, self._inner.split) for part in indices]
+        return torch.stack([self._step(parts, step_number) for parts in zip(*split, strict=True)]).mean(dim=0)
+
+    def _step(self, indices: Sequence[Indices], step_number: int) -> torch.Tensor:
+        """One step of every worker's optimiser."""
         batches = [self._dataset.batch(part, "train") for part in indices]
         inputs = torch.stack([batch.inputs for batch in batches]).to(self._device)
         targets = torch.stack([batch.targets for batch in batches]).to(self._device)
