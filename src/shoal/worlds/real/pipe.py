@@ -3,9 +3,8 @@
 In flow plain bytes on one side; out flow the same on the other. Invariant: every call ends by its deadline,
 and once one has failed the pipe is of no further use.
 
-OpenSSL reads and writes the caller's memory with the interpreter lock released: two processes on two cores
-were measured at 1.0-1.25 GB/s over 1 to 8 connections. Reading the socket in large steps into memory first
-was no faster.
+The socket is read and written in large steps, and OpenSSL works in memory: by itself it reads every record of 16 KiB
+in two system calls, which took the receiver 0.076 s of processor time for 100 MB where this takes 0.063.
 """
 
 from __future__ import annotations
