@@ -33,7 +33,7 @@ from shoal.worlds.real.tls import WrongNode
 THREADS = 64
 # Enough to fill a long link when one connection loses a packet; more only contend for the interpreter lock.
 LINES_PER_PEER = 4
-ASK_BYTES = 2 << 20
+ASK_BYTES = 1 << 20
 """The most that is asked for in one request that is taken in pieces: whoever answers has it all in memory."""
 _HEAD_BYTES = 8 << 10
 T = TypeVar("T")
