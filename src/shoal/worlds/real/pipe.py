@@ -1,4 +1,4 @@
-"""TLS over one blocking TCP socket, with deadlines.
+"""TLS over one TCP socket, with deadlines.
 
 In flow plain bytes on one side; out flow the same on the other. Invariant: every call ends by its deadline,
 and once one has failed the pipe is of no further use.
