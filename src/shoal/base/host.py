@@ -8,11 +8,11 @@ and the logic above copes.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from shoal.base.disk import Disk
+from shoal.base.disk import Buffer, Disk
 from shoal.base.ids import NodeId
 
 T = TypeVar("T")
@@ -94,6 +94,20 @@ class Host(Protocol):
 
     async def get(self, peer: Peer, path: str, start: int, stop: int, *, timeout_s: float) -> bytes:
         """Bytes [start, stop) of a peer's resource, fewer at its end. Raises `ChannelClosed` on any failure."""
+
+    async def get_pieces(
+        self,
+        peer: Peer,
+        path: str,
+        cuts: Sequence[int],
+        take: Callable[[int, Buffer], bool],
+        *,
+        timeout_s: float,
+    ) -> int:
+        """Bytes [cuts[0], cuts[-1]) of a peer's resource, asked for at once and given to `take` from cut to cut, with
+        where each piece begins; how many came. `take` runs away from the event loop, may be given a piece twice, must
+        not keep its memory, and says whether to go on. A piece that the resource's end cuts short, maybe to nothing,
+        is the last. Raises `ChannelClosed` on any failure, and what `take` raises."""
 
     async def put(self, peer: Peer, path: str, body: bytes, *, timeout_s: float) -> bytes:
         """Give `body` to a peer; its reply. Raises `ChannelClosed`, or `Refused` with the peer's words."""

@@ -7,10 +7,10 @@ Invariant: nothing is asked of any peer that would not be asked without it.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from shoal.base.disk import Disk
+from shoal.base.disk import Buffer, Disk
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Channel, Clock, Host, Peer, Resources
 from shoal.base.ids import NodeId
@@ -57,23 +57,36 @@ class TimedHost:
 
     async def get(self, peer: Peer, path: str, start: int, stop: int, *, timeout_s: float) -> bytes:
         ask = self._host.get(peer, path, start, stop, timeout_s=timeout_s)
-        return await self._timed(ask, peer, timeout_s)
+        return await self._timed(ask, len, peer, timeout_s)
+
+    async def get_pieces(
+        self,
+        peer: Peer,
+        path: str,
+        cuts: Sequence[int],
+        take: Callable[[int, Buffer], bool],
+        *,
+        timeout_s: float,
+    ) -> int:
+        ask = self._host.get_pieces(peer, path, cuts, take, timeout_s=timeout_s)
+        return await self._timed(ask, int, peer, timeout_s)
 
     async def put(self, peer: Peer, path: str, body: bytes, *, timeout_s: float) -> bytes:
         ask = self._host.put(peer, path, body, timeout_s=timeout_s)
-        return await self._timed(ask, peer, timeout_s, len(body))
+        return await self._timed(ask, lambda _: len(body), peer, timeout_s, up=True)
 
     async def _timed(
-        self, ask: Awaitable[bytes], peer: Peer, timeout_s: float, sent_bytes: int | None = None
-    ) -> bytes:
-        """Its answer. One that is not what was wanted, but came soon, is no failure of the way."""
-        up, began = sent_bytes is not None, self.clock.now()
+        self, ask: Awaitable[T], size: Callable[[T], int], peer: Peer, timeout_s: float, *, up: bool = False
+    ) -> T:
+        """Its answer, for which `size` of it was moved. One that is not what was wanted, but came soon, is no failure
+        of the way."""
+        began = self.clock.now()
         self._meter.begin(peer.node, began, up=up)
         moved: int | None = None
         well = True
         try:
             answer = await ask
-            moved = len(answer) if sent_bytes is None else sent_bytes
+            moved = size(answer)
             return answer
         except ChannelClosed:
             well = self.clock.now() - began < TIMED_OUT_SHARE * timeout_s

@@ -222,14 +222,16 @@ class BlobStore:
     def add(self, blob: BlobId, index: int, data: Buffer) -> bool:
         """Take one chunk. False if it is not the chunk the list names, whoever sent it."""
         arriving = self._arriving.get(blob)
-        if self.has(blob):
-            return True  # Whoever brought it; a late chunk must not begin another file.
-        if arriving is None or not 0 <= index < len(arriving.chunks.hashes):
+        if arriving is None:
+            return self.has(blob)  # Whoever brought it.
+        if not 0 <= index < len(arriving.chunks.hashes):
             return False
         if index not in arriving.missing:
             return True
         if blake3.blake3(data).digest() != arriving.chunks.hashes[index]:
             return False
+        if self._arriving.get(blob) is not arriving:
+            return self.has(blob)  # A late chunk must not begin another file.
         self._disk.write_at(_path(blob) + ".part", arriving.chunks.span(index)[0], data)
         with self._lock:
             if index in arriving.missing and self._arriving.get(blob) is arriving:

@@ -14,6 +14,7 @@ from functools import partial
 
 import blake3
 
+from shoal.base.disk import Buffer
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Host, Peer, Refused
 from shoal.base.ids import BlobId, RunId
@@ -202,9 +203,13 @@ class Swarm:
         return reply
 
     def _transfer(
-        self, path: str, spans: dict[int, tuple[int, int]], accept: Callable[[int, bytes], Awaitable[bool]]
+        self,
+        path: str,
+        spans: dict[int, tuple[int, int]],
+        accept: Callable[[int, bytes], Awaitable[bool]],
+        take: Callable[[int, Buffer], bool] | None = None,
     ) -> Transfer:
-        return Transfer(self._lines, f"{self._run}/{path}", spans, accept)
+        return Transfer(self._lines, f"{self._run}/{path}", spans, accept, take)
 
     async def _fetch_small(self, blob: BlobId, size_bytes: int, peers: Sequence[Peer]) -> TransferReport:
         async def accept(_: int, data: bytes) -> bool:
@@ -246,16 +251,17 @@ class Swarm:
         self, chunks: ChunkList, peers: Sequence[Peer], report: TransferReport
     ) -> TransferReport | None:
         blob = chunks.blob
+        take = partial(self._store.add, blob)
 
         async def accept(index: int, data: bytes) -> bool:
-            return await self._host.work(partial(self._store.add, blob, index, data))
+            return await self._host.work(partial(take, index, data))
 
         with self._store.held(blob):
             missing = await self._host.work(lambda: self._store.begin(chunks))
             # Start at different places, so that fetchers of one blob soon have different chunks to give each other.
             turn = self._host.random.randrange(len(missing)) if missing else 0
             spans = {index: chunks.span(index) for index in missing[turn:] + missing[:turn]}
-            transfer = self._transfer(f"blobs/{blob}", spans, accept)
+            transfer = self._transfer(f"blobs/{blob}", spans, accept, take)
             await transfer.run([peer for peer in peers if peer.node not in report.wrong])
             done = await self._host.work(lambda: self._store.finish(blob))
         report.from_peers |= transfer.report.from_peers

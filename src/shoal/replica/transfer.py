@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
+from shoal.base.disk import Buffer
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Host, Peer
 from shoal.base.ids import NodeId
@@ -19,6 +20,12 @@ from shoal.replica.blobs import CHUNK_BYTES
 
 LANES_PER_PEER = 4
 MAX_LANES = 8
+FAST_BYTES_S = 64 << 20
+FAST_LANES = 2
+"""To a peer of which one lane brings so much: while one waits for the disk the other receives, and more would only
+contend for this machine."""
+RUN_BYTES = 16 << 20
+"""The most that is asked for at a time, of a fast peer and where ranges are taken as they come."""
 PIECE_BYTES = 128 << 10
 """The least that is asked for at a time, and what a peer whose speed is unknown is asked for first."""
 TINY_BYTES = 16 << 10
@@ -60,6 +67,10 @@ class _Line:
     slowed_at: float = -math.inf
     failed_at: float = -math.inf
 
+    @property
+    def useful_lanes(self) -> int:
+        return min(self.lanes, FAST_LANES) if self.rate_bytes_s >= FAST_BYTES_S else self.lanes
+
     def answered(self, size_bytes: int, took_s: float, timeout_s: float) -> None:
         self.strikes, self.failed_at = 0, -math.inf
         if took_s < timeout_s / 8:
@@ -80,6 +91,14 @@ class _Line:
     def give_up(self) -> None:
         """It never answered: that is not slowness, and more patience the next time would not help."""
         self.strikes, self.patience = 0, 1
+
+
+@dataclass(slots=True)
+class _Asked:
+    """One request: what time it has, and what came of it."""
+
+    timeout_s: float
+    came_bytes: int = 0
 
 
 class Lines:
@@ -118,18 +137,33 @@ class Lines:
 
     async def get(self, peer: Peer, path: str, start: int, stop: int) -> bytes:
         """A range, in the time that befits its size and this peer. Raises `_TooSlow` or `ChannelClosed`."""
+        async with self._timed(peer, stop - start) as asked:
+            data = await self._host.get(peer, path, start, stop, timeout_s=asked.timeout_s)
+            asked.came_bytes = len(data)
+            return data
+
+    async def get_pieces(
+        self, peer: Peer, path: str, cuts: Sequence[int], take: Callable[[int, Buffer], bool]
+    ) -> int:
+        """Ranges that lie side by side, as in `Host`, in the time that befits them all."""
+        async with self._timed(peer, cuts[-1] - cuts[0]) as asked:
+            asked.came_bytes = await self._host.get_pieces(peer, path, cuts, take, timeout_s=asked.timeout_s)
+            return asked.came_bytes
+
+    @contextlib.asynccontextmanager
+    async def _timed(self, peer: Peer, size_bytes: int) -> AsyncIterator[_Asked]:
+        """One request, from which something is learned about the line."""
         line = self.of(peer.node)
         async with self._gate:
-            timeout_s, began = self._patience_s(line, stop - start), self.now()
+            asked, began = _Asked(self._patience_s(line, size_bytes)), self.now()
             try:
-                data = await self._host.get(peer, path, start, stop, timeout_s=timeout_s)
+                yield asked
             except ChannelClosed as error:
-                if self.now() - began < _TIMED_OUT_SHARE * timeout_s:
+                if self.now() - began < _TIMED_OUT_SHARE * asked.timeout_s:
                     raise
                 line.timed_out(began, self.now())
                 raise _TooSlow(str(error)) from error
-            line.answered(len(data), self.now() - began, timeout_s)
-            return data
+            line.answered(asked.came_bytes, self.now() - began, asked.timeout_s)
 
     async def get_at_once(self, peer: Peer, path: str, size_bytes: int) -> bytes | None:
         """A resource so small that there is nothing to share out, asked of one peer; None if it does not come soon."""
@@ -141,6 +175,10 @@ class Lines:
     def piece_bytes(self, node: NodeId) -> int:
         """How much to ask this peer for: what it gives in a short while, so that little is lost when it fails."""
         return min(CHUNK_BYTES, max(PIECE_BYTES, int(self.of(node).rate_bytes_s * self.late_s)))
+
+    def run_bytes(self, node: NodeId) -> int:
+        """How much to ask this peer for where every range counts once it is here: so little that it is never late."""
+        return min(RUN_BYTES, int(self.of(node).rate_bytes_s * self.late_s / 4))
 
     async def pause(self) -> None:
         await self._host.clock.sleep(self.late_s / 20)
@@ -161,12 +199,16 @@ class Transfer:
         path: str,
         spans: dict[int, tuple[int, int]],
         accept: Callable[[int, bytes], Awaitable[bool]],
+        take: Callable[[int, Buffer], bool] | None = None,
     ) -> None:
+        """`take` does what `accept` does, in the thread that a range comes in by and before the next has come: then a
+        fast peer is asked for several at once."""
         self.report = TransferReport()
         self._lines = lines
         self._path = path
         self._spans = spans
         self._accept = accept
+        self._take = take
         self._todo = list(spans)
         self._left = set(spans)
         self._asked: dict[int, dict[NodeId, float]] = {}
@@ -233,7 +275,7 @@ class Transfer:
         found = None
         for peer in peers:
             lanes = self._lanes_to.get(peer.node, 0)
-            if peer.node in self._useless or lanes >= self._lines.of(peer.node).lanes:
+            if peer.node in self._useless or lanes >= self._lines.of(peer.node).useful_lanes:
                 continue
             rank = (self._lines.is_unwell(peer.node), lanes)
             if best is None or rank < best:
@@ -265,24 +307,32 @@ class Transfer:
     async def _lane(self, peer: Peer) -> None:
         """Bring ranges from one peer until none is left, or the peer is of no use here."""
         while (index := await self._next(peer)) is not None:
-            asked = self._asked.setdefault(index, {})
-            asked[peer.node] = self._lines.now()
+            run = self._run_from(index, peer.node)
+            for each in run:
+                self._asked.setdefault(each, {})[peer.node] = self._lines.now()
             slow = False
             try:
-                data = await self._bring(peer, index, asked)
-                await self._deliver(peer, index, data)
+                if self._take is not None and self._comes_whole(index, peer.node):
+                    await self._bring_run(peer, run, self._take)
+                else:
+                    data = await self._bring(peer, index, self._asked[index])
+                    await self._deliver(peer, index, data)
             except _TooSlow:
                 slow = True
             except ChannelClosed:
                 self._useless.add(peer.node)
-            self._let_go(peer, index, asked)
+            for each in run:
+                self._let_go(peer, each)
+            self._tell()
             if slow:
                 await self._after_timeout(peer)
 
     async def _next(self, peer: Peer) -> int | None:
         """A range for this peer to bring, waited for; None once its lane is not needed."""
         line = self._lines.of(peer.node)
-        while self._left and peer.node not in self._useless and self._lanes_to[peer.node] <= line.lanes:
+        while (
+            self._left and peer.node not in self._useless and self._lanes_to[peer.node] <= line.useful_lanes
+        ):
             index = self._pick(peer.node)
             if index is not None:
                 return index
@@ -290,13 +340,33 @@ class Transfer:
         return None
 
     def _pick(self, node: NodeId) -> int | None:
-        begun = next((index for index in self._todo if self._parts.get((index, node))), None)
-        if begun is not None:
-            self._todo.remove(begun)
-            return begun
+        for (index, giver), part in self._parts.items():
+            if part and giver == node and index in self._todo:
+                self._todo.remove(index)
+                return index
         if self._todo:
             return self._todo.pop()
         return next((index for index in self._asked if self._may_double(index, node)), None)
+
+    def _comes_whole(self, index: int, node: NodeId) -> bool:
+        """Whether this peer is so fast that a range is asked for at once, and has not begun to give it."""
+        start, stop = self._spans[index]
+        return stop - start <= self._lines.piece_bytes(node) and not self._parts.get((index, node))
+
+    def _run_from(self, index: int, node: NodeId) -> list[int]:
+        """The range and those before it that the same request may bring: fewer as the end comes near, so that all lanes
+        have something to do until then."""
+        run = [index]
+        if self._take is None or not self._comes_whole(index, node):
+            return run
+        most = max(1, len(self._todo) // max(1, len(self._lanes)))
+        stop = self._spans[index][1]
+        while len(run) < most and self._todo and self._todo[-1] == run[0] - 1:
+            before = self._todo[-1]
+            if stop - self._spans[before][0] > self._lines.run_bytes(node) or self._parts.get((before, node)):
+                break
+            run.insert(0, self._todo.pop())
+        return run
 
     def _may_double(self, index: int, node: NodeId) -> bool:
         """Whether to bring a range that another is bringing, and seems stuck with."""
@@ -327,10 +397,29 @@ class Transfer:
                 break
         return bytes(part)
 
+    async def _bring_run(self, peer: Peer, run: list[int], take: Callable[[int, Buffer], bool]) -> None:
+        """Ranges that lie side by side, each taken when it is here, whatever becomes of the others."""
+        by_start = {self._spans[index][0]: index for index in run}
+        came: list[tuple[int, int, bool]] = []
+
+        def judge(start: int, data: Buffer) -> bool:
+            good = take(by_start[start], data)
+            came.append((by_start[start], len(data), good))
+            return good
+
+        try:
+            await self._lines.get_pieces(peer, self._path, [*by_start, self._spans[run[-1]][1]], judge)
+        finally:
+            for index, size_bytes, good in came:
+                self._moved_bytes += size_bytes
+                self._judged(peer, index, size_bytes, good)
+
     async def _deliver(self, peer: Peer, index: int, data: bytes) -> None:
         if index not in self._left:
             return  # Another was faster.
-        good = await self._accept(index, data)
+        self._judged(peer, index, len(data), await self._accept(index, data))
+
+    def _judged(self, peer: Peer, index: int, size_bytes: int, good: bool) -> None:
         if not good:
             self.report.wrong[peer.node] = f"sent wrong bytes for range {index}"
             self._useless.add(peer.node)
@@ -339,9 +428,10 @@ class Transfer:
         elif index in self._left:
             self._left.discard(index)
             given = self.report.from_peers
-            given[peer.node] = given.get(peer.node, 0) + len(data)
+            given[peer.node] = given.get(peer.node, 0) + size_bytes
 
-    def _let_go(self, peer: Peer, index: int, asked: dict[NodeId, float]) -> None:
+    def _let_go(self, peer: Peer, index: int) -> None:
+        asked = self._asked[index]
         asked.pop(peer.node, None)
         if not asked:
             self._asked.pop(index, None)
@@ -349,7 +439,6 @@ class Transfer:
                 self._todo.append(index)
         if index not in self._left:
             self._parts.pop((index, peer.node), None)
-        self._tell()
 
     async def _after_timeout(self, peer: Peer) -> None:
         line = self._lines.of(peer.node)

@@ -120,6 +120,56 @@ def test_a_wrong_chunk_costs_its_sender_not_the_fetch(data: bytes, list_too: boo
     assert list(report.wrong) == [hosts.hosts[1].node]  # type: ignore[attr-defined]
 
 
+class Log:
+    """Says which ranges were asked for; bends those that contain a given place."""
+
+    def __init__(self, honest: ResourcesByRun, bent_at: int | None = None) -> None:
+        self.honest, self.bent_at = honest, bent_at
+        self.asked: list[tuple[int, int]] = []
+
+    def get(self, path: str, start: int, stop: int | None) -> bytes | None:
+        data = self.honest.get(path, start, stop)
+        if data is None or path.endswith("/chunks"):
+            return data
+        self.asked.append((start, start + len(data)))
+        if self.bent_at is None or not start <= self.bent_at < start + len(data):
+            return data
+        place = self.bent_at - start
+        return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+    def put(self, path: str, body: bytes, sender: NodeId) -> bytes:
+        raise NotImplementedError
+
+
+def test_a_fast_peer_is_asked_for_many_chunks_at_once() -> None:
+    hosts, data = Hosts(2), random.Random(6).randbytes(60 * CHUNK_BYTES + 5)
+    for host in hosts.hosts:
+        host.link = Link(up_bytes_s=1e9, down_bytes_s=1e9, latency_s=1e-4)
+    blob = hosts.stores[1].put(data)
+    hosts.hosts[1].resources = log = Log(hosts.offered[1])
+    report = hosts.fetch(data, [1])
+    assert hosts.stores[0].get(blob) == data
+    assert report is not None and report.from_peers == {hosts.hosts[1].node: len(data)}
+    assert sum(stop - start for start, stop in log.asked) == len(data), "nothing was asked for twice"
+    assert len(log.asked) < 40 and max(stop - start for start, stop in log.asked) > 4 * CHUNK_BYTES
+
+
+def test_what_came_before_a_wrong_chunk_is_kept() -> None:
+    hosts, data = Hosts(3), random.Random(7).randbytes(60 * CHUNK_BYTES)
+    for host in hosts.hosts:
+        host.link = Link(up_bytes_s=1e9, down_bytes_s=1e9, latency_s=1e-4)
+    blob = hosts.stores[1].put(data)
+    hosts.stores[2].put(data)
+    hosts.hosts[1].resources = Log(hosts.offered[1], bent_at=30 * CHUNK_BYTES)
+    hosts.hosts[2].resources = honest = Log(hosts.offered[2])
+    report = hosts.fetch(data, [1, 2])
+    assert hosts.stores[0].get(blob) == data
+    assert report is not None and list(report.wrong) == [hosts.hosts[1].node]
+    assert report.from_peers[hosts.hosts[1].node] > 0
+    assert sum(report.from_peers.values()) == len(data)
+    assert sum(stop - start for start, stop in honest.asked) < len(data)
+
+
 def test_the_last_resort_is_enough() -> None:
     hosts = Hosts(3)
     blob = hosts.stores[2].put(BIG)

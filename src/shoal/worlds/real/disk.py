@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -27,6 +27,7 @@ class FileDisk:
         with _explained(root, 0):
             root.mkdir(parents=True, exist_ok=True)
             self.root = root.resolve(strict=True)
+        self._plain_folders: set[str] = set()
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
         """Bytes [start, stop) of the file, fewer at its end."""
@@ -103,11 +104,27 @@ class FileDisk:
         strange = "\\" in path or "\0" in path or (os.name == "nt" and ":" in path)
         if strange or any(part in ("", ".", "..") for part in parts):
             raise _refused(path, "it is not a plain relative path")
-        where = self.root.joinpath(*parts)
         # A symbolic link below the root may still point out of it.
-        if not os.path.realpath(where).startswith(str(self.root) + os.sep):
+        if (os.name == "nt" or self._has_links(parts)) and not self._leads_inside(path):
             raise _refused(path, "it leads out of the data folder")
-        return where
+        return self.root.joinpath(path)
+
+    def _has_links(self, parts: Iterable[str]) -> bool:
+        """Whether any of the folders, or the file, is one. A folder that was none is not looked at again: every look
+        costs a system call, and threads that move bytes queue up for the interpreter after each."""
+        where = str(self.root)
+        *folders, name = parts
+        for folder in folders:
+            where = f"{where}{os.sep}{folder}"
+            if where not in self._plain_folders:
+                if os.path.islink(where):
+                    return True
+                if os.path.isdir(where):
+                    self._plain_folders.add(where)
+        return os.path.islink(f"{where}{os.sep}{name}")
+
+    def _leads_inside(self, path: str) -> bool:
+        return os.path.realpath(self.root.joinpath(path)).startswith(str(self.root) + os.sep)
 
     def _put(self, path: str, flags: int, data: Buffer, offset: int | None) -> None:
         where = self._inside(path)
@@ -119,11 +136,12 @@ class FileDisk:
                 self._make_folders(where.parent)
                 handle = os.open(where, flags | getattr(os, "O_BINARY", 0), 0o644)
             try:
-                if offset:
-                    os.lseek(handle, offset, os.SEEK_SET)
-                rest = view
-                while rest:
-                    rest = rest[os.write(handle, rest) :]
+                done = 0
+                while done < len(view):
+                    rest = view[done:]
+                    done += (
+                        os.write(handle, rest) if offset is None else _write_at(handle, rest, offset + done)
+                    )
                 if offset is not None and len(view) >= _EARLY_BYTES:
                     _begin_writeback(handle, offset, len(view))
             finally:
@@ -149,6 +167,13 @@ def _begin_writeback(handle: int, offset: int, size: int) -> None:
     if hasattr(os, "posix_fadvise"):
         with suppress(OSError):  # it is only advice
             os.posix_fadvise(handle, offset, size, os.POSIX_FADV_DONTNEED)
+
+
+def _write_at(handle: int, data: memoryview, offset: int) -> int:
+    if hasattr(os, "pwrite"):
+        return os.pwrite(handle, data, offset)
+    os.lseek(handle, offset, os.SEEK_SET)  # Windows
+    return os.write(handle, data)
 
 
 def _read_at(handle: int, start: int, size: int) -> bytes:

@@ -10,12 +10,12 @@ import asyncio
 import random
 import time
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TypeVar
 
-from shoal.base.disk import Disk
+from shoal.base.disk import Buffer, Disk
 from shoal.base.host import Channel, Peer, Resources
 from shoal.base.ids import NodeId
 from shoal.wire.identity import Identity
@@ -128,6 +128,18 @@ class RealHost:
     async def get(self, peer: Peer, path: str, start: int, stop: int, *, timeout_s: float) -> bytes:
         """As in `Host`; besides, SH-JOIN-10 once the volunteer's monthly limit is spent."""
         return await self._peers.get(peer, path, start, stop, timeout_s)
+
+    async def get_pieces(
+        self,
+        peer: Peer,
+        path: str,
+        cuts: Sequence[int],
+        take: Callable[[int, Buffer], bool],
+        *,
+        timeout_s: float,
+    ) -> int:
+        """As in `Host`; besides, SH-JOIN-10 once the volunteer's monthly limit is spent."""
+        return await self._peers.get_pieces(peer, path, cuts, take, timeout_s)
 
     async def put(self, peer: Peer, path: str, body: bytes, *, timeout_s: float) -> bytes:
         """As in `Host`; besides, SH-JOIN-10 once the volunteer's monthly limit is spent."""

@@ -4,7 +4,7 @@ In flow TCP connections; out flow sessions. Invariant: there are never more conn
 and one peer's slowness or nonsense costs the others nothing; when the house is full, whoever has been idle
 longest leaves.
 
-Threads with blocking sockets: measured as fast as the best event-loop server tried (aiohttp on uvloop),
+Threads that wait for their sockets: measured as fast as the best event-loop server tried (aiohttp on uvloop),
 without taking the event loop's time, which belongs to control.
 """
 

@@ -8,14 +8,16 @@ share of the threads.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from shoal.base.disk import Buffer
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Peer, Refused
 from shoal.base.ids import NodeId
@@ -31,7 +33,11 @@ from shoal.worlds.real.tls import WrongNode
 THREADS = 64
 # Enough to fill a long link when one connection loses a packet; more only contend for the interpreter lock.
 LINES_PER_PEER = 4
+ASK_BYTES = 1 << 20
+"""The most that is asked for in one request that is taken in pieces: whoever answers has it all in memory."""
 _HEAD_BYTES = 8 << 10
+T = TypeVar("T")
+A = TypeVar("A", covariant=True)
 
 
 class _Call:
@@ -86,6 +92,18 @@ class PeerClient:
                 break
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
+    async def get_pieces(
+        self,
+        peer: Peer,
+        path: str,
+        cuts: Sequence[int],
+        take: Callable[[int, Buffer], bool],
+        timeout_s: float,
+    ) -> int:
+        """Bytes from cut to cut, each piece given to `take` in the thread that receives it; how many came."""
+        ask = _GetPieces(path=path, cuts=tuple(cuts), take=take, refund=self._throttle.refund)
+        return await self._request(peer, ask, time.monotonic() + timeout_s)
+
     async def put(self, peer: Peer, path: str, body: bytes, timeout_s: float) -> bytes:
         """Give `body`, at most `MESSAGE_BYTES` of it."""
         if len(body) > MESSAGE_BYTES:
@@ -100,7 +118,7 @@ class PeerClient:
         self._pool.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _request(self, peer: Peer, ask: _Ask, deadline: float) -> bytes:
+    async def _request(self, peer: Peer, ask: _Ask[T], deadline: float) -> T:
         if not peer.address:
             raise ChannelClosed(f"node {peer.node} takes no inbound connections")
         call = _Call(deadline)
@@ -128,7 +146,7 @@ class PeerClient:
             if users > 1:
                 self._lanes[node] = gate, users - 1
 
-    def _perform(self, call: _Call, peer: Peer, ask: _Ask) -> bytes:
+    def _perform(self, call: _Call, peer: Peer, ask: _Ask[T]) -> T:
         """In a thread: one exchange; a kept line that turns out dead is replaced once."""
         self._throttle.admit(ask.size_bytes)
         try:
@@ -147,7 +165,7 @@ class PeerClient:
         except OSError as error:
             raise ChannelClosed(f"{peer.address}: {error}") from error
 
-    def _exchange(self, call: _Call, line: Line, ask: _Ask) -> bytes:
+    def _exchange(self, call: _Call, line: Line, ask: _Ask[T]) -> T:
         call.hold(line)
         whole = False
         try:
@@ -165,14 +183,14 @@ class PeerClient:
                 line.stream.close()
 
 
-class _Ask(Protocol):
+class _Ask(Protocol[A]):
     """One request and its reply, as spoken on a line."""
 
     @property
     def size_bytes(self) -> int:
         """What it will move at most, charged beforehand."""
 
-    def __call__(self, line: Line, deadline: float) -> bytes: ...
+    def __call__(self, line: Line, deadline: float) -> A: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +216,67 @@ class _Get:
             raise ChannelClosed(f"{line.peer.address} sends more than was asked")
         self.refund(self.size_bytes - len(found))
         return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _GetPieces:
+    """Asks for a range in a few requests, each before the last one's answer is here, and gives away piece by piece what
+    comes of them."""
+
+    path: str
+    cuts: tuple[int, ...]
+    take: Callable[[int, Buffer], bool]
+    refund: Callable[[int], None]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.cuts[-1] - self.cuts[0]
+
+    def __call__(self, line: Line, deadline: float) -> int:
+        requests = _grouped(self.cuts)
+        done = answered = 0
+        try:
+            self._ask(line, requests[0], deadline)
+            for group, following in itertools.zip_longest(requests, requests[1:]):
+                if following:
+                    self._ask(line, following, deadline)
+                came, whole = self._receive(line, group, deadline)
+                done += came
+                if not whole:
+                    break
+                answered += 1
+        finally:
+            # Else there are answers on their way that nobody would read.
+            line.keep = line.keep and answered == len(requests)
+        self.refund(self.size_bytes - done)
+        return done
+
+    def _ask(self, line: Line, group: tuple[int, ...], deadline: float) -> None:
+        line.stream.send(render_get(line.peer.address, self.path, group[0], group[-1]), b"", deadline)
+
+    def _receive(self, line: Line, group: tuple[int, ...], deadline: float) -> tuple[int, bool]:
+        """One answer: how much came, and whether that was all and all was wanted."""
+        first, last = group[0], group[-1]
+        reply = _read_reply_head(line, last - first, deadline)
+        if reply.status not in (206, 416):
+            raise _failure(line, reply, line.stream.read_body(reply.body_bytes, deadline))
+        stop = first + (reply.body_bytes if reply.status == 206 else 0)
+        if stop > last:
+            raise ChannelClosed(f"{line.peer.address} sends more than was asked")
+        sizes = [min(end, stop) - start for start, end in itertools.pairwise(group) if start <= stop]
+        starts = iter(group)
+        came, wanted = line.stream.read_pieces(sizes, lambda piece: self.take(next(starts), piece), deadline)
+        return came, wanted and stop == last
+
+
+def _grouped(cuts: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The same pieces in as few requests as may be."""
+    groups, begin = [], 0
+    for end in range(1, len(cuts)):
+        if end + 1 == len(cuts) or cuts[end + 1] - cuts[begin] > ASK_BYTES:
+            groups.append(cuts[begin : end + 1])
+            begin = end
+    return groups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,6 +315,11 @@ def _nonce(line: Line, deadline: float) -> bytes:
 
 
 def _read_reply(line: Line, limit_bytes: int, deadline: float) -> tuple[Reply, bytes]:
+    reply = _read_reply_head(line, limit_bytes, deadline)
+    return reply, line.stream.read_body(reply.body_bytes, deadline)
+
+
+def _read_reply_head(line: Line, limit_bytes: int, deadline: float) -> Reply:
     head = line.stream.read_head(_HEAD_BYTES, deadline)
     if not head:
         raise ChannelClosed(f"{line.peer.address} closed the connection")
@@ -246,7 +330,7 @@ def _read_reply(line: Line, limit_bytes: int, deadline: float) -> tuple[Reply, b
             f"{line.peer.address} sends {reply.body_bytes} bytes where {limit_bytes} were asked"
         )
     line.keep = reply.keep
-    return reply, line.stream.read_body(reply.body_bytes, deadline)
+    return reply
 
 
 def _failure(line: Line, reply: Reply, body: bytes) -> _SaidNo:

@@ -6,7 +6,7 @@ and after a `ChannelClosed` the stream is of no further use.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from shoal.base.disk import Buffer
@@ -46,26 +46,37 @@ class Stream:
 
     def read_body(self, size_bytes: int, deadline: float) -> bytes:
         """Exactly `size_bytes`; the caller has checked that this is a size it wants."""
-        if len(self._buffer) < size_bytes:
-            # Zeroed lazily by the system: a peer that announces much and sends little costs nothing.
-            self._buffer = bytearray(size_bytes)
-        early = min(len(self._rest), size_bytes)
-        self._buffer[:early] = self._rest[:early]
-        del self._rest[:early]
-        with _broken(), memoryview(self._buffer) as view:
-            self._read_exactly(view[early:size_bytes], deadline)
-            body = bytes(view[:size_bytes])
-        if len(self._buffer) > _KEPT_BUFFER_BYTES:
-            self._buffer = bytearray()
-        return body
+        with _broken(), memoryview(self._room(size_bytes)) as whole, whole[:size_bytes] as view:
+            self._read_into(view, deadline)
+            return bytes(view)
+
+    def read_pieces(
+        self, sizes: Sequence[int], take: Callable[[memoryview], bool], deadline: float
+    ) -> tuple[int, bool]:
+        """A body in pieces, each given to `take` while the next is still on its way, in memory that is used again; how
+        much came, and whether all was taken: after a False the rest is left unread."""
+        done = 0
+        buffer = self._room(max(sizes, default=0))
+        for size in sizes:
+            with memoryview(buffer) as whole, whole[:size] as view:
+                with _broken():
+                    self._read_into(view, deadline)
+                done += size
+                if not take(view):
+                    return done, False
+        return done, True
 
     def send(self, head: bytes, body: Buffer, deadline: float) -> None:
         """Send a whole message."""
         with _broken():
-            self._send(memoryview(head), deadline)
-            if len(body):
-                self._send(memoryview(body), deadline)
-                self._count_packets()
+            if not len(body):
+                self._send(memoryview(head), deadline)
+                return
+            self._throttle.wait_up(len(head), deadline)
+            self._pipe.queue(memoryview(head))
+            self._meter.bulk(up=len(head))
+            self._send(memoryview(body), deadline)
+            self._count_packets()
 
     def wait_readable(self, timeout_s: float) -> bool:
         """True once there is something to read, or the other side has closed."""
@@ -84,6 +95,16 @@ class Stream:
         self._packets = (sent, again)
         self._meter.packets(sent - before[0], again - before[1])
 
+    def _room(self, size_bytes: int) -> bytearray:
+        """Memory for so much, used again where it is not too much to keep."""
+        if len(self._buffer) >= size_bytes:
+            return self._buffer
+        # Zeroed lazily by the system: a peer that announces much and sends little costs nothing.
+        room = bytearray(size_bytes)
+        if size_bytes <= _KEPT_BUFFER_BYTES:
+            self._buffer = room
+        return room
+
     def _read_more(self, deadline: float) -> bool:
         piece = bytearray(_READ_BYTES)
         with memoryview(piece) as view:
@@ -94,19 +115,23 @@ class Stream:
         self._rest += piece[:got]
         return got > 0
 
-    def _read_exactly(self, view: memoryview, deadline: float) -> None:
-        limited = self._throttle.down_piece_bytes is not None
-        done = 0
+    def _read_into(self, view: memoryview, deadline: float) -> None:
+        """All of `view`, what came with the head first."""
+        done = min(len(self._rest), len(view))
+        view[:done] = self._rest[:done]
+        del self._rest[:done]
+        piece_bytes = self._throttle.down_piece_bytes or len(view)
+        before = self._pipe.received_bytes
         try:
             while done < len(view):
-                got = self._pipe.receive_into(view[done:], deadline)
-                if not got:
+                piece = view[done : done + piece_bytes]
+                got = self._pipe.fill(piece, deadline)
+                if got < len(piece):
                     raise ChannelClosed("closed in the middle of a body")
                 done += got
-                if limited:
-                    self._throttle.wait_down(got, deadline)
+                self._throttle.wait_down(got, deadline)
         finally:
-            self._meter.bulk(down=done)
+            self._meter.bulk(down=self._pipe.received_bytes - before)
 
     def _send(self, view: memoryview, deadline: float) -> None:
         piece_bytes = self._throttle.up_piece_bytes or len(view)

@@ -7,10 +7,13 @@ incarnations of one host share its disk and nothing else.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
+from shoal.base.disk import Buffer
 from shoal.base.host import Channel, Peer, Resources
 from shoal.base.ids import NodeId
 from shoal.worlds.simulated.disk import SimDisk
@@ -119,6 +122,22 @@ class SimHost:
 
     async def get(self, peer: Peer, path: str, start: int, stop: int, *, timeout_s: float) -> bytes:
         return await self._network.get(self, peer, path, start, stop, timeout_s)
+
+    async def get_pieces(
+        self,
+        peer: Peer,
+        path: str,
+        cuts: Sequence[int],
+        take: Callable[[int, Buffer], bool],
+        *,
+        timeout_s: float,
+    ) -> int:
+        data = memoryview(await self.get(peer, path, cuts[0], cuts[-1], timeout_s=timeout_s))
+        for start, stop in itertools.pairwise(cuts):
+            piece = data[start - cuts[0] : stop - cuts[0]]
+            if not await self.work(partial(take, start, piece)) or len(piece) < stop - start:
+                break
+        return len(data)
 
     async def put(self, peer: Peer, path: str, body: bytes, *, timeout_s: float) -> bytes:
         return await self._network.put(self, peer, path, body, timeout_s)

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import threading
 from pathlib import Path
 
 import pytest
 
+from shoal.base.disk import Buffer
 from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Host, Peer, Refused
 from shoal.base.ids import NodeId
@@ -18,6 +20,7 @@ from shoal.worlds.real.http1 import render_get, render_put
 from shoal.worlds.real.loop import run
 from shoal.worlds.real.peer_proof import NONCE_PATH, make_proof
 from shoal.worlds.real.peer_session import MESSAGE_BYTES, ServerLimits
+from shoal.worlds.real.peers import ASK_BYTES
 
 from .worlds import TIMEOUT_S, Shelf, client, raw_tls, read_all, serving
 
@@ -53,6 +56,87 @@ def test_a_range_longer_than_a_message_comes_whole(tmp_path: Path) -> None:
             client(tmp_path / "c") as host,
         ):
             assert await host.get(peer, "blob", 0, 2 * MESSAGE_BYTES, timeout_s=TIMEOUT_S) == blob
+
+    run(main())
+
+
+async def _pieces(host: Host, peer: Peer, cuts: list[int]) -> tuple[int, list[tuple[int, bytes]]]:
+    """Everything that `get_pieces` gives, and what it says came."""
+    given: list[tuple[int, bytes]] = []
+
+    def take(start: int, data: Buffer) -> bool:
+        given.append((start, bytes(data)))
+        return True
+
+    return await host.get_pieces(peer, "blob", cuts, take, timeout_s=TIMEOUT_S), given
+
+
+def test_pieces_are_cut_as_was_asked_over_however_many_requests(tmp_path: Path) -> None:
+    blob = bytes(range(256)) * (3 * ASK_BYTES // 256) + b"tail"
+    ends = [0, 5, ASK_BYTES // 2, ASK_BYTES + 1, ASK_BYTES + 2, 2 * ASK_BYTES + 7, len(blob)]
+
+    async def main() -> None:
+        async with (
+            serving(tmp_path / "s", Shelf(blob=blob)) as (server, peer),
+            client(tmp_path / "c") as host,
+        ):
+            came, given = await _pieces(host, peer, ends)
+            assert came == len(blob)
+            assert given == [(a, blob[a:b]) for a, b in itertools.pairwise(ends)]
+            assert await _pieces(host, peer, [3, 9]) == (6, [(3, blob[3:9])])
+            assert server.inbound_connections() == 1, "the line was good for another request"
+
+    run(main())
+
+
+@pytest.mark.parametrize(
+    ("cuts", "given"),
+    [
+        ([10_000, 10_100, 10_300, 10_400], [(10_000, 100), (10_100, 140)]),
+        ([10_000, 10_240, 10_400, 10_500], [(10_000, 240), (10_240, 0)]),
+        ([10_300, 10_400], [(10_300, 0)]),
+    ],
+)
+def test_the_piece_that_the_end_cuts_short_is_the_last(
+    tmp_path: Path, cuts: list[int], given: list[tuple[int, int]]
+) -> None:
+    async def main() -> None:
+        async with (
+            serving(tmp_path / "s", Shelf(blob=BLOB)) as (_, peer),
+            client(tmp_path / "c") as host,
+        ):
+            came, found = await _pieces(host, peer, cuts)
+            assert found == [(start, BLOB[start : start + size]) for start, size in given]
+            assert came == sum(size for _, size in given)
+            assert await host.get(peer, "blob", 0, 4, timeout_s=TIMEOUT_S) == BLOB[:4]
+
+    run(main())
+
+
+def test_whoever_takes_pieces_may_stop_or_fail_in_the_middle(tmp_path: Path) -> None:
+    blob = bytes(4 * ASK_BYTES)
+    cuts = list(range(0, len(blob) + 1, ASK_BYTES // 2))
+    given: list[int] = []
+
+    def stop(start: int, data: Buffer) -> bool:
+        given.append(start)
+        return len(given) < 3
+
+    def fail(start: int, data: Buffer) -> bool:
+        raise ShoalError("SH-DISK-01", "no room", "make some")
+
+    async def main() -> None:
+        async with (
+            serving(tmp_path / "s", Shelf(blob=blob)) as (_, peer),
+            client(tmp_path / "c") as host,
+        ):
+            assert await host.get_pieces(peer, "blob", cuts, stop, timeout_s=TIMEOUT_S) == cuts[3]
+            assert given == cuts[:3]
+            with pytest.raises(ShoalError, match="SH-DISK-01"):
+                await host.get_pieces(peer, "blob", cuts, fail, timeout_s=TIMEOUT_S)
+            with pytest.raises(ChannelClosed, match="404"):
+                await host.get_pieces(peer, "no/such", cuts, stop, timeout_s=TIMEOUT_S)
+            assert await host.get(peer, "blob", 0, 4, timeout_s=TIMEOUT_S) == blob[:4]
 
     run(main())
 
