@@ -20,11 +20,14 @@ _GRADIENT = {"kind": "sgd", "lr": 1.0}
 """An inner step that is the gradient itself."""
 DEFAULT = "auto"
 NOT_PIECES = ("inner", "few", "rounds")
+LEAST_PART = 8
+"""A preset splits batches only where every part has so many samples: smaller steps are too noisy."""
 
 _ROWS: dict[str, dict[str, Any]] = {
     # The default: Muon inside with little momentum of its own, since one node's is noisy; the momentum is outside,
     # where it is everybody's. An eighth of the values as signs, often, beats two bits of each, rarely; but what is
-    # left out comes later, so that a run of few rounds sends two bits of each, often: docs/communication.md.
+    # left out comes later, so that a run of few rounds sends two bits of each, often. Large batches are taken in two
+    # steps: docs/communication.md.
     "auto": {
         "schedule": {"steps": 10, "hide": 0.25},
         "codec": {"kind": "ternary", "density": 0.134, "error_feedback": True},
@@ -194,7 +197,10 @@ def _over(pieces: dict[str, Any], section: dict[str, Any]) -> dict[str, Any]:
 
 def inner_defaults(preset: str, inner: object) -> dict[str, Any]:
     """The recipe's inner section over what the preset is made for, unless the two name different optimisers."""
-    defaults: dict[str, Any] = PRESETS[preset].get("inner", {})
+    defaults: dict[str, Any] = dict(PRESETS[preset].get("inner", {}))
+    batch = inner.get("batch_size") if isinstance(inner, dict) else None
+    if not isinstance(batch, int) or batch < LEAST_PART * defaults.get("split", 1):
+        defaults.pop("split", None)
     if inner is None and defaults:
         return {"inner": defaults}
     if not isinstance(inner, dict) or inner.get("kind", defaults.get("kind")) != defaults.get("kind"):

@@ -39,6 +39,12 @@ def test_what_the_recipe_says_of_the_optimiser_goes_first() -> None:
     assert rest.momentum == PRESETS["auto"]["inner"]["momentum"]
 
 
+@pytest.mark.parametrize(("inner", "split"), [(None, 1), ({"batch_size": 15}, 1), ({"batch_size": 16}, 2)])
+def test_only_large_batches_are_split(inner: dict[str, object] | None, split: int) -> None:
+    found = _recipe("auto", inner).inner
+    assert isinstance(found, MuonSpec) and found.split == split
+
+
 def test_another_optimiser_gets_none_of_the_presets_values() -> None:
     assert _recipe("auto", {"kind": "adamw"}).inner == AdamWSpec()
 

@@ -127,7 +127,9 @@ def test_a_split_batch_is_as_many_steps(text_run: Run) -> None:
     split = text_run.trainer(inner=SgdSpec(**spec, split=3))
     plain = text_run.trainer(inner=SgdSpec(**spec))
     result = split.step(np.arange(7), 4)
-    losses = [plain.step(part, 4).loss * len(part) for part in (np.arange(3), np.arange(3, 5), np.arange(5, 7))]
+    losses = [
+        plain.step(part, 4).loss * len(part) for part in (np.arange(3), np.arange(3, 5), np.arange(5, 7))
+    ]
     assert torch.equal(split.params(), plain.params())
     assert result.loss == pytest.approx(sum(losses) / 7) and result.samples == 7
     split.step(np.arange(1), 5)
