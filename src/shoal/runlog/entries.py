@@ -201,6 +201,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """Why this much, in words."""
     coded: bool = False
     """Its update is to leave in coded pieces, as the recipe's `storage.pieces` says."""
+    codec: int = 0
+    """Its update is encoded with the recipe's codec (0), or with the so-many-th of that one's `choices`."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):

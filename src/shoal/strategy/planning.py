@@ -61,6 +61,8 @@ class Share:
     reason: str = ""
     coded: bool = False
     """Its update leaves in coded pieces, where the recipe has `storage.pieces` for those who are planned so."""
+    codec: int = 0
+    """See `Assignment.codec`."""
 
 
 def make_plan(
@@ -104,6 +106,7 @@ def make_plan(
                 expected_ms=share.expected_ms,
                 reason=share.reason[:MAX_TEXT],
                 coded=share.coded,
+                codec=share.codec,
             )
         )
         start += data.count
