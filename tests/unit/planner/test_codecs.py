@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from shoal.apps.simulated_fleet import toy_recipe
 from shoal.planner.aware import decide
 from shoal.planner.codecs import Choice, choose
 from shoal.planner.estimates import Traffic
 from shoal.planner.loop import choices_of
-from tests.simulation.watched import recipe_for
 
 from .question import fact, node, question
 
@@ -71,8 +71,8 @@ def test_a_thin_uplink_among_good_ones_has_a_smaller_codec_of_its_own() -> None:
 def test_a_recipes_codecs_are_measured_against_its_own() -> None:
     ladder = "[{kind: int4}, {kind: two-bit}, {kind: chunked-top-k}]"
     settings = ("strategy.codec.error_feedback=true", f"strategy.codec.choices={ladder}")
-    found = choices_of(recipe_for(60.0, *settings))
+    found = choices_of(toy_recipe("adaptive", 60, settings))
     assert [one.name for one in found] == ["int8", "int4", "two-bit", "chunked-top-k"]
     assert [round(one.size, 2) for one in found] == [1.0, 0.52, 0.25, 0.03]
     assert [one.density for one in found] == [None, None, None, 1 / 32]
-    assert [one.size for one in choices_of(recipe_for(60.0))] == [1.0]
+    assert [one.size for one in choices_of(toy_recipe("adaptive", 60, ()))] == [1.0]
