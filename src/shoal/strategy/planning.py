@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from shoal.base.ids import NodeId
 from shoal.runlog.entries import Assignment, Claim, DataRange, Plan, Seal
 from shoal.runlog.pairs import pairs_since_fold
@@ -106,7 +108,7 @@ def make_plan(
                 expected_ms=share.expected_ms,
                 reason=share.reason[:MAX_TEXT],
                 coded=share.coded,
-                codec=share.codec,
+                choice=share.codec or msgspec.UNSET,
             )
         )
         start += data.count
