@@ -39,6 +39,38 @@ def test_a_link_that_drops_to_a_tenth_changes_the_plan_within_two_rounds() -> No
     assert all("trained meanwhile" in one.plans[0].reason for one in after)
 
 
+def test_where_lines_drop_to_a_tenth_updates_go_by_a_smaller_codec_and_come_back_with_them() -> None:
+    """Of all of them: then bytes are what makes rounds longer, and the plan says which codec it takes, and why."""
+    nodes, drop_s, heal_s, end_s = 6, 60.0, 120.0, 200.0
+    line = {"up": "24 Mbit/s", "down": "24 Mbit/s", "latency": "10 ms"}
+    slow = {"up": "2.4 Mbit/s", "down": "2.4 Mbit/s"}
+    names = [f"n-{number}" for number in range(1, nodes + 1)]
+    events = [{"at": f"{drop_s:g} s", "do": "set", "host": name, **slow} for name in names]
+    healed = {"up": line["up"], "down": line["down"]}
+    events += [{"at": f"{heal_s:g} s", "do": "set", "host": name, **healed} for name in names]
+    fleet = fleet_of([{"name": "n", "count": nodes, **line}], events=events)
+    ladder = "[{kind: int4}, {kind: two-bit}]"
+    chosen = (
+        "strategy.schedule.steps=10",
+        "strategy.codec.error_feedback=true",
+        f"strategy.codec.choices={ladder}",
+    )
+    found = watch(fleet, recipe_for(1000.0, *chosen), params=200_000, most_s=end_s)
+
+    def codecs(after_s: float, until_s: float) -> list[str]:
+        """Of the whole fleet, by the plans of rounds that were sealed between."""
+        plans = [one.plans[0].reason for one in found.rounds if after_s < one.at_s < until_s and one.plans]
+        return [match[1] for match in map(re.compile(r"updates by ([a-z0-9-]+)").search, plans) if match]
+
+    assert set(codecs(0, drop_s)) == {"int8"}
+    # Of these the first was planned before the drop; rates are known by the best of a few.
+    assert set(codecs(drop_s, heal_s)[3:] + codecs(heal_s, heal_s + 30)) == {"two-bit"}
+    assert codecs(heal_s, end_s)[-1] == "int8"
+    view = found.machine.view
+    attested = [{word.state for word in words.values()} for _, words in sorted(view.attested.items())]
+    assert len(attested) > 1 and all(len(states) == 1 for states in attested), "everybody folds alike"
+
+
 @pytest.mark.parametrize("preset", ["adaptive", "local-sgd"])
 def test_a_fifth_and_then_half_of_the_nodes_vanish_and_the_run_goes_on(preset: str) -> None:
     away = [("n-1", 40), ("n-2", 40), *((f"n-{number}", 70) for number in range(3, 7))]

@@ -89,7 +89,8 @@ def _check(found: FoundDocket, number: int, trainer: Trainer) -> Checked:
         again = None
     rules, layout = found.recipe.strategy.fold_rules(), found.view.genesis.layout
     claimed = read_blob(stored, claim.blob)
-    apart = distance(case.update, claimed, again, layout, rules.codec_at(case.update.place))
+    codec = rules.codec_at(case.update.place, case.update.codec)
+    apart = distance(case.update, claimed, again, layout, codec)
     allowed = found.recipe.audit.tolerance
     holds = (apart > allowed) == (case.outcome == "forged") if case.outcome != "withheld" else None
     why = f"run again here it is {apart:.3g} from what was claimed, {allowed:g} allowed"

@@ -59,7 +59,7 @@ class Forger(Liar):
             lie = self._attacker.corrupt(honest, self._seen(planned, honest))
             trainer.load(base - lie)
         outgoing = await super()._make_claim(planned, learner)
-        self._sent = self._values(outgoing.claim, planned.place)
+        self._sent = self._values(outgoing.claim, planned.place, planned.assignment.codec)
         return outgoing
 
     def _seen(self, planned: Planned, honest: torch.Tensor) -> Seen:
@@ -68,7 +68,7 @@ class Forger(Liar):
             values
             for update in (path[-1].updates if path else ())
             if update.claim.node != self.identity.node
-            and (values := self._values(update.claim, update.place)) is not None
+            and (values := self._values(update.claim, update.place, update.codec)) is not None
         ]
         return Seen(
             round=planned.round,
@@ -81,7 +81,7 @@ class Forger(Liar):
             seed=0,
         )
 
-    def _values(self, claim: Claim, place: int) -> torch.Tensor | None:
+    def _values(self, claim: Claim, place: int, codec: int) -> torch.Tensor | None:
         """An update that lies on this disk, as a flat vector; None if it does not, or is of parts of the model."""
         genesis, rules = self.machine.view.genesis, self._rules
         if genesis is None or rules is None:
@@ -91,7 +91,7 @@ class Forger(Liar):
             blob = self.blobs.get(claim.blob)
         except (FileNotFoundError, ShoalError):
             return None
-        opened = open_update(blob, genesis.layout, fragments, rules.codec_at(place))
+        opened = open_update(blob, genesis.layout, fragments, rules.codec_at(place, codec))
         if opened is None or len(opened) != len(genesis.layout.fragments):
             return None
         parts = [decode_whole(opened[i], genesis.layout.fragments[i].numel) for i in sorted(opened)]

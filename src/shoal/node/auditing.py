@@ -216,7 +216,7 @@ class Auditor:
             async with model:
                 seconds = means.step_seconds * update.claim.steps
                 again = await self._host.work(partial(_again, means, update, base, private), seconds=seconds)
-            codec, layout = means.rules.codec_at(update.place), base.layout
+            codec, layout = means.rules.codec_at(update.place, update.codec), base.layout
             apart = await self._host.work(partial(distance, update, claimed, again, layout, codec))
             outcome = "forged" if apart > means.recipe.audit.tolerance else "upheld"
         verdict = Verdict(
@@ -304,8 +304,9 @@ def _scores(
 
 
 def _parts(means: Means, step: Step, blobs: list[bytes | None], base: State) -> list[Parts | None]:
+    codec_at, layout = means.rules.codec_at, base.layout
     return [
-        None if blob is None else opened(update, blob, base.layout, means.rules.codec_at(update.place))
+        None if blob is None else opened(update, blob, layout, codec_at(update.place, update.codec))
         for update, blob in zip(step.updates, blobs, strict=True)
     ]
 

@@ -53,6 +53,8 @@ class _Local(msgspec.Struct, frozen=True):
     """Of the same, see `Unsettled.shards`."""
     salt: bytes = b""
     """In a private run: secret, so that the hash in the claim tells nothing about what is hashed."""
+    codec: int = 0
+    """Of the update that was made last, see `Unsettled.codec`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,7 @@ class Learner:
         self._later: Global | None = None
         """The newest global version, if it must wait until the assignment is done."""
         self._residual: torch.Tensor | None = None
-        self._place = self._shards = 0
+        self._place = self._shards = self._codec = 0
         self._local_hash = private_id(trainer.local_state())
 
     # --- global versions ---------------------------------------------------------------------------------
@@ -211,7 +213,7 @@ class Learner:
     ) -> torch.Tensor | None:
         """The model that an update leads to from the last common state; None if it is no update, or leads nowhere."""
         layout = self.trainer.layout
-        codec = self._rules.codec_at(update.place) if update else PLAIN
+        codec = self._rules.codec_at(update.place, update.codec) if update else PLAIN
         opened = open_update(update.blob, layout, fragments, codec) if update else None
         if opened is None:
             return None
@@ -252,13 +254,14 @@ class Learner:
         base: State | None = None,
         shards: int = 0,
         thin: int = 1,
+        choice: int = 0,
     ) -> MadeUpdate:
         """Encode what was trained since the last claim, for work planned when `place` seals stood and `base` was the
         state; by fragment, or in about `shards` parts; with one in `thin` of the values that the codec chooses, where
-        it does. Raises SH-CODEC-01 if it is not finite."""
+        it does; by the recipe's codec of the number `choice`. Raises SH-CODEC-01 if it is not finite."""
         if self._anchor is None or self._known is None:
             raise AssertionError("an update before any state")
-        live, codec = self.trainer.params().detach(), self._rules.codec_at(place)
+        live, codec = self.trainer.params().detach(), self._rules.codec_at(place, choice)
         if thin > 1 and isinstance(codec, SparseCodec):
             codec = codec.thinned(thin)
         spans = self._spans(fragments, shards)
@@ -289,7 +292,8 @@ class Learner:
                 local[part] = anchor[part] = made.local
         if local.data_ptr() != live.data_ptr():
             self.trainer.load(local)
-        self._anchor, self._residual, self._place, self._shards = anchor, residual, place, shards
+        self._anchor, self._residual = anchor, residual
+        self._place, self._shards, self._codec = place, shards, choice
         progress, self.progress = self.progress, Progress()
         blob = join_parts([payload for _, payload in parts]) if shards else encode_update(parts)
         return MadeUpdate(blob=blob, progress=progress)
@@ -338,7 +342,7 @@ class Learner:
         self._last_sent = claim.sequence
         self._anchor_of = -1 if self._anchor is None else claim.sequence
         if self._takes_back:
-            placed = msgspec.structs.replace(claim, place=self._place, shards=self._shards)
+            placed = msgspec.structs.replace(claim, place=self._place, shards=self._shards, codec=self._codec)
             self.unsettled = (*self.unsettled, placed)[-MAX_UNSETTLED:]
 
     def settle(self, fates: Mapping[int, bool | None], read: Callable[[BlobId], bytes]) -> None:
@@ -356,7 +360,7 @@ class Learner:
         self.unsettled = tuple(waiting)
 
     def _take_back(self, claim: Unsettled, residual: torch.Tensor, read: Callable[[BlobId], bytes]) -> None:
-        layout, codec = self.trainer.layout, self._rules.codec_at(claim.place)
+        layout, codec = self.trainer.layout, self._rules.codec_at(claim.place, claim.codec)
         try:
             blob = read(claim.blob)
         except (FileNotFoundError, ShoalError):
@@ -380,8 +384,17 @@ class Learner:
     def local_state(self) -> bytes:
         residual = b"" if self._residual is None else self._residual.cpu().numpy().tobytes()
         salt = self.privately.salt() if self.privately is not None else b""
-        local = _Local(self.trainer.local_state(), residual, self.unsettled, self._place, self._shards, salt)
-        return msgspec.msgpack.encode(local)
+        return msgspec.msgpack.encode(
+            _Local(
+                trainer=self.trainer.local_state(),
+                residual=residual,
+                unsettled=self.unsettled,
+                place=self._place,
+                shards=self._shards,
+                salt=salt,
+                codec=self._codec,
+            )
+        )
 
     def load_local_state(self, data: bytes) -> None:
         """Go on from an earlier `local_state`. Raises SH-DISK-02, and loads nothing, if it is damaged."""
@@ -396,6 +409,7 @@ class Learner:
             kept = torch.frombuffer(bytearray(local.residual), dtype=torch.float32)
             self._residual = kept.to(self.trainer.params().device)
         self.unsettled, self._place, self._shards = local.unsettled, local.place, local.shards
+        self._codec = local.codec
         self._local_hash = private_id(data)
 
 

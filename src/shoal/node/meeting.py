@@ -35,7 +35,9 @@ async def fetch_meeting(
             for update in filter(None, (meeting.own, meeting.other)):
                 blob = await supply.try_update(update)
                 if blob is not None:
-                    found[update.claim.blob] = SealedBlob(blob, update.weight, place=update.place)
+                    found[update.claim.blob] = SealedBlob(
+                        blob, update.weight, place=update.place, codec=update.codec
+                    )
     return Met(
         position=step.position,
         sequence=meeting.own.claim.sequence,

@@ -57,6 +57,8 @@ class Unsettled(msgspec.Struct, frozen=True):
     """How many seals stood when its work was planned, which decides its codec."""
     shards: int = 0
     """Into about how many shards it was cut; 0 for whole fragments."""
+    codec: int = 0
+    """By which of the recipe's codecs, see `Assignment.codec`."""
 
     @staticmethod
     def of(claim: Claim) -> Unsettled:

@@ -50,8 +50,8 @@ def run_again(
                 _beginning(work.assignment, part), work.step, 0, part.count // work.assignment.batch
             )
         fragments = tuple(index for index, _ in claim.base)
-        thin = work.assignment.thin
-        return learner.make_update(fragments, claim.round, work.place, base, work.shards, thin).blob
+        how = (work.shards, work.assignment.thin, work.assignment.codec)
+        return learner.make_update(fragments, claim.round, work.place, base, *how).blob
     except ShoalError:
         return None
 

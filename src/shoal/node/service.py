@@ -384,7 +384,8 @@ class NodeService:
         recipe = self.machine.recipe
         if recipe is not None and recipe.storage.push == "everybody":
             self._supply.all_for_all = not shards and recipe.strategy.merge.kind != "pairs"
-        work = (planned.fragments, planned.round, place, self.state, shards, planned.assignment.thin)
+        given = planned.assignment
+        work = (planned.fragments, planned.round, place, self.state, shards, given.thin, given.codec)
         make = partial(learner.make_update, *work)
         made = await self.host.work(make)
         if learner.privately is not None:

@@ -19,7 +19,16 @@ from dataclasses import dataclass, field, replace
 from shoal.base.ids import NodeId
 from shoal.measure.forecast import quantile
 from shoal.measure.telemetry import NodeFacts
-from shoal.planner.estimates import Traffic, shortest_period, step_seconds, sync_seconds, thinning
+from shoal.planner.codecs import Choice, Chosen, choose
+from shoal.planner.estimates import (
+    OVERLAP_SLACK,
+    Traffic,
+    moving_seconds,
+    shortest_period,
+    step_seconds,
+    sync_seconds,
+    thinning,
+)
 from shoal.planner.health import Health, Standing, Tier
 from shoal.strategy.planning import Share
 
@@ -68,8 +77,10 @@ class Question:
     """What the recipe's seal rule has time for."""
     idle_s: float = 0.0
     """Of a round, what devices did not train even where they may train while updates travel, lately."""
-    density: float | None = None
-    """Of the recipe's codec, if it chooses values, and may choose fewer."""
+    codecs: tuple[Choice, ...] = (Choice(),)
+    """The recipe's own, whose bytes `traffic` has, and those that may take its place, ever smaller."""
+    last_codec: int = 0
+    """Which of them the last round had."""
     rounds_left: float = math.inf
 
 
@@ -81,6 +92,8 @@ class Decision:
     deadline_s: float | None
     grace_s: float
     reason: str
+    codec: int = 0
+    """Which of the recipe's codecs updates are encoded with, but for those of thin uplinks."""
     left_out: Mapping[NodeId, str] = field(default_factory=dict)
 
 
@@ -97,18 +110,21 @@ def decide(question: Question) -> Decision:
     steps_s = step_seconds(chosen, question.batch)
     if not any(steps_s.values()):
         return _first(question, chosen, left_out)
-    syncs = sync_seconds(chosen, question.traffic, question.corrections)
+    codec = _codec(question, chosen, steps_s)
+    traffic = question.traffic.scaled(question.codecs[codec.number].size)
+    syncs = sync_seconds(chosen, traffic, question.corrections)
     period_s, why = _period(question, steps_s, syncs)
     shares = {}
     for node in sorted(chosen):
-        shares[node] = _share(question, node, steps_s[node], syncs[node], period_s)
+        shares[node] = _share(question, node, steps_s[node], syncs[node], period_s, codec.number)
     grace_s = max(LEAST_GRACE_S, GRACE_SHARE * period_s)
     return Decision(
-        shares=_told(question, shares),
+        shares=_told(question, shares, codec.number),
         period_s=period_s,
         deadline_s=DEADLINE_SLACK * period_s + DEADLINE_SPARE_S + grace_s,
         grace_s=grace_s,
-        reason="; ".join(filter(None, (why, _left_out_words(question, left_out)))),
+        reason="; ".join(filter(None, (why, codec.reason, _left_out_words(question, left_out)))),
+        codec=codec.number,
         left_out=left_out,
     )
 
@@ -131,6 +147,19 @@ def _first(question: Question, chosen: Mapping[NodeId, NodeFacts], left_out: dic
         reason=f"{question.steps} steps each" if question.fixed_work else reason,
         left_out=left_out,
     )
+
+
+def _codec(question: Question, chosen: Mapping[NodeId, NodeFacts], steps_s: Mapping[NodeId, float]) -> Chosen:
+    """The round's, by the middle of the fleet, so that bytes do not make rounds longer than the recipe's steps are. For
+    a line that is thinner than others' see `_compression`."""
+    usual_s = question.steps * quantile([seconds for seconds in steps_s.values() if seconds > 0], 0.5)
+    whole_s = quantile(list(moving_seconds(chosen, question.traffic).values()), 0.5)
+    room_s = usual_s / OVERLAP_SLACK if question.overlaps else usual_s * (1 - question.goal)
+    return choose(question.codecs, whole_s, room_s, _rounds_left(question, usual_s), question.last_codec)
+
+
+def _rounds_left(question: Question, period_s: float) -> float:
+    return min(question.rounds_left, question.seconds_left / period_s)
 
 
 def _period(
@@ -163,7 +192,9 @@ def _period(
     return period_s, why
 
 
-def _share(question: Question, node: NodeId, step_s: float, sync_s: float, period_s: float) -> Share:
+def _share(
+    question: Question, node: NodeId, step_s: float, sync_s: float, period_s: float, codec: int
+) -> Share:
     """One node's, so that its claim comes when the period is over."""
     standing, found = question.standings[node], question.health[node]
     room_s = max(0.0, period_s - (0.0 if question.overlaps else sync_s))
@@ -181,6 +212,7 @@ def _share(question: Question, node: NodeId, step_s: float, sync_s: float, perio
             spare=spare,
             window_ms=window_ms,
             reason=reason,
+            codec=codec,
         )
     batch = question.batch
     if step_s > room_s:
@@ -189,8 +221,9 @@ def _share(question: Question, node: NodeId, step_s: float, sync_s: float, perio
         step_s = step_s * batch / question.batch
     steps = min(max(1, int(room_s / step_s + 0.5)), MOST_STEPS * question.steps)
     spare = min(2 * steps, math.ceil(1.5 * sync_s / step_s) + 1) if question.overlaps else 0
-    thin = _thin(question, node, period_s)
-    thinner = f", one value in {thin} of the codec's" if thin > 1 else ""
+    own, thin = _compression(question, node, period_s, codec)
+    thinner = f", {question.codecs[own].name} for its uplink" if own != codec else ""
+    thinner += f", one value in {thin} of the codec's" if thin > 1 else ""
     smaller = f", of {batch} samples instead of {question.batch}" if batch < question.batch else ""
     coded = max(question.facts[node].loss, question.facts[node].failed) >= FLAKY
     pieces = ", a flaky line: in pieces where the recipe has them" if coded else ""
@@ -203,24 +236,33 @@ def _share(question: Question, node: NodeId, step_s: float, sync_s: float, perio
         expected_ms=int(1000 * (steps * step_s + beyond_s)),
         reason=f"{tier}: {steps} steps of {step_s:.2g} s{smaller}, {sync_s:.2g} s for its line{thinner}{pieces}",
         coded=coded,
+        codec=own,
     )
 
 
-def _thin(question: Question, node: NodeId, period_s: float) -> int:
-    """More compression for those whose uplink would take too much of the round."""
+def _compression(question: Question, node: NodeId, period_s: float, codec: int) -> tuple[int, int]:
+    """More for those whose uplink would take too much of the round: a smaller codec than the round's, and fewer of
+    the values that it would choose."""
     up = question.facts[node].up_bytes_s
-    if question.density is None or not up:
-        return 1
-    sent_s = question.traffic.update_bytes * question.traffic.sent / up
-    rounds = min(question.rounds_left, question.seconds_left / period_s)
-    return thinning(sent_s, UPLOAD_SHARE * period_s, question.density, rounds)
+    if not up:
+        return codec, 1
+    whole_s = question.traffic.update_bytes * question.traffic.sent / up
+    room_s, rounds = UPLOAD_SHARE * period_s, _rounds_left(question, period_s)
+    allowed = [codec, *(n for n, one in enumerate(question.codecs) if n > codec and one.has_turns(rounds))]
+    fitting = (number for number in allowed if whole_s * question.codecs[number].size <= room_s)
+    own = next(fitting, allowed[-1])
+    density = question.codecs[own].density
+    if density is None:
+        return own, 1
+    return own, thinning(whole_s * question.codecs[own].size, room_s, density, rounds)
 
 
-def _told(question: Question, shares: dict[NodeId, Share]) -> dict[NodeId, Share]:
+def _told(question: Question, shares: dict[NodeId, Share], codec: int) -> dict[NodeId, Share]:
     """In a large fleet, only those who are treated specially are told why: a plan goes to everybody."""
     if len(shares) <= ALL_TOLD:
         return shares
     usual = {node for node, share in shares.items() if share.thin == 1 and share.batch == question.batch}
+    usual -= {node for node, share in shares.items() if share.codec != codec}
     usual -= {node for node in shares if question.standings[node].tier is Tier.REDUCED}
     return {node: replace(share, reason="") if node in usual else share for node, share in shares.items()}
 

@@ -7,7 +7,7 @@ of others, and never makes a node look better than the middle.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from shoal.base.ids import NodeId
 from shoal.measure.forecast import quantile
@@ -19,6 +19,8 @@ LEAST_OF_MODEL = 0.5
 MOST_THIN = 8
 TURNS = 4.0
 """Of rounds times density: much less, and some values never travel."""
+OVERLAP_SLACK = 1.5
+"""Where devices train while updates travel, a round is so many times as long as travelling takes, at least."""
 FIXED_S = 0.05
 """What a round takes beside training and the network: folding, hashing, writing."""
 
@@ -34,6 +36,10 @@ class Traffic:
     received: int = 0
     """How many of others' it takes in."""
 
+    def scaled(self, by: float) -> Traffic:
+        """The same of larger or smaller updates."""
+        return replace(self, update_bytes=self.update_bytes * by)
+
 
 def step_seconds(facts: Mapping[NodeId, NodeFacts], batch: int) -> dict[NodeId, float]:
     """What a step of so many samples takes each; 0 for those of whom nothing is known."""
@@ -43,20 +49,28 @@ def step_seconds(facts: Mapping[NodeId, NodeFacts], batch: int) -> dict[NodeId, 
     }
 
 
-def sync_seconds(
-    facts: Mapping[NodeId, NodeFacts], traffic: Traffic, corrections: Mapping[NodeId, float]
-) -> dict[NodeId, float]:
-    """What of a round is not training, for each: by the model of its line, and what that was off by before. (What a
-    node waits for is often others' lines, which its own says nothing about: hence seconds, and not a factor.)"""
+def moving_seconds(facts: Mapping[NodeId, NodeFacts], traffic: Traffic) -> dict[NodeId, float]:
+    """How long a round's bytes travel, for each: sent and received by its own line, or the middle of others'."""
     ups = [fact.up_bytes_s for fact in facts.values() if fact.up_bytes_s > 0]
     downs = [fact.down_bytes_s for fact in facts.values() if fact.down_bytes_s > 0]
     usual_up, usual_down = quantile(ups, 0.5), quantile(downs, 0.5)
     found = {}
     for node, fact in facts.items():
         up, down = fact.up_bytes_s or usual_up, fact.down_bytes_s or usual_down
-        moving = traffic.update_bytes * traffic.sent / up if up else 0.0
-        moving += traffic.update_bytes * traffic.received / down if down else 0.0
-        line_s = FIXED_S + ROUND_TRIPS * (fact.rtt_s + fact.jitter_s) + moving
+        moving_s = traffic.update_bytes * traffic.sent / up if up else 0.0
+        found[node] = moving_s + (traffic.update_bytes * traffic.received / down if down else 0.0)
+    return found
+
+
+def sync_seconds(
+    facts: Mapping[NodeId, NodeFacts], traffic: Traffic, corrections: Mapping[NodeId, float]
+) -> dict[NodeId, float]:
+    """What of a round is not training, for each: by the model of its line, and what that was off by before. (What a
+    node waits for is often others' lines, which its own says nothing about: hence seconds, and not a factor.)"""
+    found = {}
+    for node, moving_s in moving_seconds(facts, traffic).items():
+        fact = facts[node]
+        line_s = FIXED_S + ROUND_TRIPS * (fact.rtt_s + fact.jitter_s) + moving_s
         found[node] = max(LEAST_OF_MODEL * line_s, line_s + corrections.get(node, 0.0))
     return found
 
@@ -80,5 +94,5 @@ def shortest_period(
     if idle_s is None:
         wanted = sum(usual) / max(1, len(usual)) / (1 - goal)
     else:
-        wanted = max(1.5 * max(usual, default=0.0), idle_s / (1 - goal))
+        wanted = max(OVERLAP_SLACK * max(usual, default=0.0), idle_s / (1 - goal))
     return min(max(wanted, least_s), max(most_s, least_s))

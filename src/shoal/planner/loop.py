@@ -12,10 +12,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from shoal.base.ids import NodeId
+from shoal.codec.sizing import bytes_per_value
 from shoal.codec.sparse import SparseCodec
 from shoal.measure.forecast import Quantile, quantile
 from shoal.measure.telemetry import Telemetry
 from shoal.planner.aware import Decision, Question, decide
+from shoal.planner.codecs import Choice
 from shoal.planner.estimates import Traffic, step_seconds, sync_seconds
 from shoal.planner.health import Health, HealthWeights, Standing, Tier, health, stand
 from shoal.runlog.entries import Claim, Plan
@@ -82,8 +84,9 @@ class AwarePlanner:
         schedule = recipe.strategy.schedule
         self._goal = 1 - schedule.hide if schedule.hide is not None else section.utilisation
         self._overlaps = schedule.overlap > 0
-        codec = recipe.strategy.fold_rules().codec
-        self._density = codec.density if isinstance(codec, SparseCodec) else None
+        self._codecs = choices_of(recipe)
+        self._codec = 0
+        """The number of the last round's."""
         self._longest_s = recipe.strategy.seal_rule().deadline_s / 2
 
     # --- monitor -----------------------------------------------------------------------------------------
@@ -118,7 +121,8 @@ class AwarePlanner:
                 seconds_left=self._seconds_left(),
                 longest_s=self._longest_s,
                 idle_s=self._idle_s.next(),
-                density=self._density,
+                codecs=self._codecs,
+                last_codec=self._codec,
                 rounds_left=self._rounds_left(),
             )
         )
@@ -153,10 +157,12 @@ class AwarePlanner:
         decision = self.reason(nodes, whole=whole)
         if whole:
             self.decision, self._enough_at = decision, None
+            if decision.codec != self._codec:
+                self._codec, self._idle_s = decision.codec, Quantile(0.5)  # Other updates idle otherwise.
         lesson, self._lesson = (self._lesson if whole else ""), ("" if whole else self._lesson)
         words = "; ".join(filter(None, (decision.reason if nodes else "", lesson, why)))
         facts = self.telemetry.all_facts(decision.shares)
-        syncs = sync_seconds(facts, self._traffic(len(nodes)), {})
+        syncs = sync_seconds(facts, self._traffic(len(nodes)).scaled(self._codecs[decision.codec].size), {})
         for node, share in decision.shares.items():
             self._given[node] = (share.expected_ms / 1000, syncs[node])
         return make_plan(
@@ -197,7 +203,8 @@ class AwarePlanner:
         steps = [
             seconds for seconds in step_seconds(facts, self._recipe.inner.batch_size).values() if seconds
         ]
-        syncs = sync_seconds(facts, self._traffic(len(facts)), self._corrections)
+        traffic = self._traffic(len(facts)).scaled(self._codecs[self.decision.codec].size)
+        syncs = sync_seconds(facts, traffic, self._corrections)
         middle = sorted(syncs.values())[len(syncs) // 2] if syncs else 0.0
         return Measured(step_s=max(steps, default=0.0), idle_s=middle)
 
@@ -253,7 +260,7 @@ class AwarePlanner:
             self._corrections[node] = _bounded(self._corrections.get(node, 0.0) + late_s)
             self.telemetry.delivered(node, in_time=False)
         self.telemetry.judged({node: one.claim.loss for node, one in came.items()}, rejected)
-        sizes = [one.claim.size_bytes * self._thin_of(one.claim) for one in came.values()]
+        sizes = [one.claim.size_bytes / self._part_of(one.claim) for one in came.values()]
         if sizes:
             self._update_bytes = sum(sizes) / len(sizes)
         if idle := self._idle(came):
@@ -261,9 +268,10 @@ class AwarePlanner:
         self._came_at.update({node: one.at for node, one in came.items()})
         self._lesson = found.words
 
-    def _thin_of(self, claim: Claim) -> int:
+    def _part_of(self, claim: Claim) -> float:
+        """How large an update is against a whole one by the recipe's own codec."""
         work = self._view.planned.get(claim.node, {}).get(claim.plan)
-        return work.assignment.thin if work else 1
+        return self._codecs[work.assignment.codec].size / work.assignment.thin if work else 1.0
 
     def correction_s(self, node: NodeId) -> float:
         """What its line is taken to need beyond the model."""
@@ -275,6 +283,21 @@ class AwarePlanner:
     def _name(self, node: NodeId) -> str:
         member = self._view.members.get(node)
         return (member.name if member else "") or node[:8]
+
+
+def choices_of(recipe: Recipe) -> tuple[Choice, ...]:
+    """The recipe's codecs: its own, and those that may take its place."""
+    rules, codec = recipe.strategy.fold_rules(), recipe.strategy.codec
+    names = (codec.kind, *(choice.kind for choice in codec.choices))
+    own_bytes = bytes_per_value(rules.codec) if rules.choices else 1.0
+    return tuple(
+        Choice(
+            name=name,
+            size=bytes_per_value(one) / own_bytes if rules.choices else 1.0,
+            density=one.density if isinstance(one, SparseCodec) else None,
+        )
+        for name, one in zip(names, (rules.codec, *rules.choices), strict=True)
+    )
 
 
 def _bounded(seconds: float) -> float:

@@ -57,15 +57,20 @@ class FoldRules:
     """What every aggregate goes through before the outer optimiser, with a residual of its own."""
     sharded: Codec | None = None
     """What digests are encoded with where others fold for everybody, see `replica.sharded`."""
+    choices: tuple[Codec, ...] = ()
+    """What a plan may have an update encoded with instead of `codec`, see `Assignment.codec`."""
 
     @property
     def slots(self) -> tuple[str, ...]:
         """Names of the vectors that the state keeps beside the parameters."""
         return (*self.outer.slots, RESIDUAL) if self.digest else self.outer.slots
 
-    def codec_at(self, place: int) -> Codec:
-        """What updates are encoded with, of work that was planned when so many seals stood."""
-        return self.codec if place >= self.warmup_rounds else PLAIN
+    def codec_at(self, place: int, choice: int = 0) -> Codec:
+        """What updates are encoded with, of work that was planned when so many seals stood, by the codec of this
+        number. Total: a plan that names one that the recipe does not have means the last."""
+        if place < self.warmup_rounds:
+            return PLAIN
+        return (self.codec, *self.choices)[min(choice, len(self.choices))]
 
     def digest_at(self, place: int) -> Codec | None:
         return self.digest if place >= self.warmup_rounds else None
@@ -81,6 +86,8 @@ class SealedBlob:
     """By fragment of the seal, how many versions it had moved on since the update's base; () if none has."""
     place: int = 0
     """How many seals stood when the work was planned."""
+    codec: int = 0
+    """By which of the recipe's codecs, see `Assignment.codec`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +102,7 @@ def fold_step(state: State, step: Step, blobs: Sequence[bytes], rules: FoldRules
     if step.graft is not None:
         return apply_graft(state, blobs[0])
     updates = [
-        SealedBlob(blob, update.weight, update.ages, update.place)
+        SealedBlob(blob, update.weight, update.ages, update.place, update.codec)
         for blob, update in zip(blobs, step.folded, strict=True)
     ]
     folded = fold(
@@ -132,7 +139,8 @@ def fold(
     that are here are but a part of it; `rate` a factor on the outer rate; `place` how many seals stood before;
     `seed` see `Gathering.seed`."""
     opened = [
-        open_update(update.blob, state.layout, fragments, rules.codec_at(update.place)) for update in updates
+        open_update(update.blob, state.layout, fragments, rules.codec_at(update.place, update.codec))
+        for update in updates
     ]
     void = tuple(index for index, sources in enumerate(opened) if sources is None)
     sound = [

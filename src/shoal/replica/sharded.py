@@ -125,7 +125,7 @@ def _aggregate(
     """What the updates come to in a shard; None if none of them has anything for it."""
     sealed = []
     for part, update in zip(parts, step.folded, strict=True):
-        codec = rules.codec_at(update.place)
+        codec = rules.codec_at(update.place, update.codec)
         source = codec.open(memoryview(part), shard.numel) if part is not None else None
         if source is not None:
             sealed.append(Sealed(source, update.weight))

@@ -201,6 +201,14 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
     """Why this much, in words."""
     coded: bool = False
     """Its update is to leave in coded pieces, as the recipe's `storage.pieces` says."""
+    choice: int | msgspec.UnsetType = msgspec.UNSET
+    """Its update is encoded with the so-many-th of the recipe's `codec.choices`. Not written where it is encoded with
+    the recipe's own, so that a plan that chooses nothing has the bytes that it always had."""
+
+    @property
+    def codec(self) -> int:
+        """The number of its codec: 0 for the recipe's own, else its choice."""
+        return 0 if isinstance(self.choice, msgspec.UnsetType) else self.choice
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):

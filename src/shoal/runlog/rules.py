@@ -58,6 +58,7 @@ MAX_TEXT = 200
 MOST_MS = 1 << 53
 MAX_PLAN_TEXT = 4000
 MAX_THIN = 64
+MAX_CHOICES = 8
 MOST_FUNDS_MICRO = 10**15
 
 
@@ -189,6 +190,7 @@ def _check_assignment(work: Assignment, start: int) -> None:
     bounded = 0 <= work.staleness <= MAX_STALENESS and work.window_ms >= 0
     require(bounded, f"gives {work.node} no proper time for its work")
     require(1 <= work.thin <= MAX_THIN, f"thins the update of {work.node} by {work.thin}")
+    require(0 <= work.codec <= MAX_CHOICES, f"has the update of {work.node} encoded by no codec")
     told = work.expected_ms >= 0 and len(work.reason) <= MAX_TEXT
     require(told, f"gives {work.node} no proper reason for its work")
     span = work.batch * (work.steps + work.spare)

@@ -98,6 +98,11 @@ class Update:
     pieces: Held = ()
     """Where it left in coded pieces, who holds which."""
 
+    @property
+    def codec(self) -> int:
+        """Which of the recipe's codecs it is encoded with, see `Assignment.codec`."""
+        return self.work.assignment.codec if self.work else 0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:

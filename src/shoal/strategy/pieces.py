@@ -18,7 +18,9 @@ from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
 from shoal.aggregate.base import Guarded, Preparing
 from shoal.codec import CODECS, UNEQUAL_CODECS
 from shoal.codec.dense import DENSE
+from shoal.codec.sizing import bytes_per_value
 from shoal.replica.fold import FoldRules
+from shoal.runlog.rules import MAX_CHOICES
 from shoal.runlog.sharding import MAX_FOLDERS, MAX_SHARDS
 from shoal.runlog.weights import WEIGHTS
 from shoal.strategy.merge import MERGE_RULES, MergeRule, Pairs
@@ -83,6 +85,15 @@ def _check_value(name: str, value: object, wanted: Any) -> None:
         raise Mistake(f"found {shown(value)}; allowed: a plain value, {words}", at=name)
 
 
+class CodecChoice(Piece):
+    """A codec that the planner may choose instead of the recipe's own."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self.make(CODECS)
+        return self
+
+
 class CodecPiece(Piece):
     error_feedback: bool = False
     """Remember what the codec loses and add it to the next update."""
@@ -90,6 +101,11 @@ class CodecPiece(Piece):
     """How much of what was lost is remembered; below 1, old losses fade instead of arriving late."""
     warmup_rounds: int = Field(default=0, ge=0, le=100_000)
     """The updates of so many first rounds are sent as they are, by no codec, and no digest is made of them."""
+    choices: tuple[CodecChoice, ...] = Field(
+        default=(), max_length=MAX_CHOICES, exclude_if=lambda named: not named
+    )
+    """Other codecs, each of fewer bytes than the one before, that an aware planner takes where bytes would make rounds
+    longer than their steps are; it says so in the plan. Needs error_feedback."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -277,6 +293,7 @@ class Strategy(Section):
             self.codec.warmup_rounds,
             self.digest.make(CODECS) if self.digest and not self.digest.folders else None,
             self.digest.make(CODECS) if self.digest and self.digest.folders else None,
+            tuple(choice.make(CODECS) for choice in self.codec.choices),
         )
 
     @property
@@ -335,8 +352,30 @@ def unsound(strategy: Strategy) -> str:
             f"planner aware with outer {strategy.outer.kind!r}, which takes the real step: it wants one gradient of "
             "everybody, and not more of some; set planner.kind to naive"
         )
+    if why := _unsound_choices(strategy):
+        return f"codec.choices {why}"
     pairs = _unsound_pairs(strategy) if isinstance(merge, Pairs) else ""
     return pairs or _unsound_region(strategy) or _unsound_folders(strategy)
+
+
+def _unsound_choices(strategy: Strategy) -> str:
+    """Why the planner cannot choose among these codecs; "" if it can, or does not."""
+    codec, rules = strategy.codec, strategy.fold_rules()
+    if not codec.choices:
+        return ""
+    if strategy.planner.kind != "aware":
+        return "with planner naive: nobody would choose; set planner.kind to aware"
+    if not codec.error_feedback:
+        return "without codec.error_feedback: what a smaller codec leaves out would be lost; set it to true"
+    names = [codec.kind, *(choice.kind for choice in codec.choices)]
+    sizes = [bytes_per_value(one) for one in (rules.codec, *rules.choices)]
+    for name, size, before in zip(names[1:], sizes[1:], sizes, strict=False):
+        if size >= before:
+            return (
+                f"{name!r} has {8 * size:.3g} bits a value, not fewer than the {8 * before:.3g} of the one before it; "
+                "name them from the largest to the smallest"
+            )
+    return ""
 
 
 def _unsound_folders(strategy: Strategy) -> str:

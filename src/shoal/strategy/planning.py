@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from shoal.base.ids import NodeId
 from shoal.runlog.entries import Assignment, Claim, DataRange, Plan, Seal
 from shoal.runlog.pairs import pairs_since_fold
@@ -61,6 +63,8 @@ class Share:
     reason: str = ""
     coded: bool = False
     """Its update leaves in coded pieces, where the recipe has `storage.pieces` for those who are planned so."""
+    codec: int = 0
+    """See `Assignment.codec`."""
 
 
 def make_plan(
@@ -104,6 +108,7 @@ def make_plan(
                 expected_ms=share.expected_ms,
                 reason=share.reason[:MAX_TEXT],
                 coded=share.coded,
+                choice=share.codec or msgspec.UNSET,
             )
         )
         start += data.count

@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 
 from shoal.planner.aware import MOST_STEPS, decide
+from shoal.planner.codecs import Choice
 from shoal.planner.estimates import Traffic
 from shoal.planner.health import Standing, Tier
 
 from .question import fact, node, question
+
+SPARSE = (Choice(name="top-k", density=0.1),)
 
 
 def test_everybody_is_done_at_about_the_same_time() -> None:
@@ -128,12 +131,12 @@ def test_a_correction_is_seconds_of_a_line() -> None:
 
 def test_thin_uplinks_send_fewer_values_while_there_are_rounds_enough() -> None:
     fleet = [*[fact(n) for n in range(7)], fact(9, up_bytes_s=2e4)]
-    found = decide(question(*fleet, density=0.1))
+    found = decide(question(*fleet, codecs=SPARSE))
     assert found.shares[node(9)].thin == 8
     assert "one value in 8" in found.shares[node(9)].reason
     assert all(found.shares[node(n)].thin == 1 for n in range(7))
-    assert decide(question(*fleet, density=0.1, rounds_left=100)).shares[node(9)].thin == 2
-    assert decide(question(*fleet, density=0.1, rounds_left=10)).shares[node(9)].thin == 1
+    assert decide(question(*fleet, codecs=SPARSE, rounds_left=100)).shares[node(9)].thin == 2
+    assert decide(question(*fleet, codecs=SPARSE, rounds_left=10)).shares[node(9)].thin == 1
     assert decide(question(*fleet)).shares[node(9)].thin == 1
 
 

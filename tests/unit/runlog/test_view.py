@@ -115,6 +115,8 @@ REFUSED: dict[str, tuple[str, Callable[[Clerk], Body]]] = {
         lambda c: _plan(c, _member(100, steps=0, data=DataRange(100, 0))),
     ),
     "plan of negative work": ("less than one step", lambda c: _plan(c, _member(100, steps=-3, batch=-2))),
+    "plan of no codec": ("encoded by no codec", lambda c: _plan(c, _member(100, choice=-1))),
+    "plan of a codec too many": ("encoded by no codec", lambda c: _plan(c, _member(100, choice=9))),
     "plan of spare work only": ("less than one step", lambda c: _plan(c, _member(100, steps=0, spare=3))),
     "seal of another round": ("seals round", lambda c: _seal(c, accepted(c.view, A), round=1)),
     "seal of nothing": ("no update", lambda c: _seal(c)),

@@ -287,3 +287,11 @@ def test_the_last_verdicts_are_kept() -> None:
         _seal_b(clerk)
     verdicts = clerk.view.members[B.node].accepted
     assert len(verdicts) == VERDICTS_KEPT and verdicts[-1] == clerk.view.members[B.node].last_sequence
+
+
+def test_a_plan_that_chooses_no_codec_is_written_as_before_there_were_any() -> None:
+    plain = Assignment(node=A.node, data=DataRange(0, 6), steps=3, batch=2)
+    assert b"choice" not in msgspec.msgpack.encode(plain) and plain.codec == 0
+    chosen = msgspec.structs.replace(plain, choice=2)
+    read = msgspec.msgpack.decode(msgspec.msgpack.encode(chosen), type=Assignment)
+    assert read == chosen and read.codec == 2

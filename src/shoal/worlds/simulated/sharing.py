@@ -55,6 +55,6 @@ class SharingNode(NodeService):
 
 
 def _inputs(state: State, step: Step) -> Hashable:
-    updates = tuple((item.claim.blob, item.weight, item.ages, item.place) for item in step.folded)
+    updates = tuple((item.claim.blob, item.weight, item.ages, item.place, item.codec) for item in step.folded)
     graft = step.graft.blob if step.graft else ""
     return state_hash(state), updates, step.fragments, step.whole, step.rate, step.place, step.pairs, graft

@@ -113,7 +113,7 @@ def _stated_bytes(setup: Setup, layout: Layout, view: RunView) -> int:
     values, what it made of them."""
     codec_at = setup.recipe.strategy.fold_rules().codec_at
     return sum(
-        receivers * stated(codec_at(update.place), layout, update.claim)
+        receivers * stated(codec_at(update.place, update.codec), layout, update.claim)
         for step in view.path
         for update, receivers in _receivers(setup, view, step)
     )
