@@ -83,6 +83,24 @@ def test_fast_nodes_do_not_wait_for_slow_ones() -> None:
     assert accepted[fleet.id_of("n2")] >= 1, "and the slow one is still waited for, by nobody"
 
 
+def test_a_node_whose_steps_outlast_the_seals_folds_them_all_the_same() -> None:
+    """It takes them in between two steps, but does not wait for that before it folds the next."""
+    fleet = _fleet((1.0, 1.0, 0.04), _arrivals(adaptive=True))
+    behind = []
+
+    async def story() -> None:
+        fleet.start()
+        await fleet.until(lambda: len(fleet.view.path) > 20, 60, "seals")
+        for _ in range(20):
+            await asyncio.sleep(1)
+            index = fleet.view.index_of(fleet.machines["n2"].node.machine.at)
+            behind.append(len(fleet.view.path) - 1 - (index if index is not None else -1))
+
+    fleet.play(story)
+    assert len(fleet.view.path) > 40
+    assert max(behind) <= 5, behind
+
+
 def test_an_arrival_moves_the_state_by_its_share_of_the_fleet() -> None:
     """Two that train alone in turn, or together: the mean of all is what a round would have given."""
     fleet = _fleet((1.0, 1.0, 1.0), _arrivals())

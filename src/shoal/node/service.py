@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -70,6 +70,8 @@ from shoal.wire.signed import Signed, sign
 
 REQUEST_TIMEOUT_S = 20.0
 MAX_BACKLOG = 4096
+AHEAD = 4
+"""Seals whose updates are fetched while an earlier one is folded."""
 FIRST_QUOTA_BYTES = 1 << 30
 """Room for others' blobs until the recipe says how much there is."""
 
@@ -117,6 +119,7 @@ class NodeService:
         self._model = asyncio.Lock()
         self._candidate: tuple[int, State] | None = None
         self._met: Met | None = None
+        self._adopting: asyncio.Task[None] | None = None
         self._state_task: asyncio.Task[None] | None = None
         self._stop_training = asyncio.Event()
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
@@ -295,7 +298,7 @@ class NodeService:
                 if self._state_task is not None:
                     self._state_task.cancel()
             case ev.Adopt():
-                await self._adopt(effect)
+                self._adopt(effect)
             case ev.StartOver():
                 await self._start_over()
             case ev.SendAttestation():
@@ -323,6 +326,7 @@ class NodeService:
     async def _train(self, work: ev.Train, stopped: asyncio.Event) -> None:
         """Train an assignment, make its update durable, then go on with the spare steps if there are any."""
         learner, assignment = self._learner(), work.planned.assignment
+        await self._taken_in()
         async with self._model:
             if not stopped.is_set():
                 await self.host.work(partial(learner.begin, assignment.steps))
@@ -438,6 +442,8 @@ class NodeService:
 
     async def _fold(self, work: ev.Fold) -> None:
         step = work.step
+        if ahead := self._behind(step):
+            self._spawn(self._supply.fetch_ahead(ahead), "fetch ahead")
         state = await self._adopt_digests(step) if step.shards else None
         while state is None:
             await self._supply.fetch_updates(step, self._waiting(step))
@@ -450,6 +456,13 @@ class NodeService:
         validation = await self._evaluate(state) if work.evaluate else None
         self._candidate = (step.position, state)
         self._post(ev.HasState(at=step.position, state=hashed, snapshot=snapshot, validation=validation))
+
+    def _behind(self, step: Step) -> list[Step]:
+        """The next few seals after this one, if the log has them already: a node that fetched for one at a time would
+        never catch up with seals that come faster than it is answered."""
+        index = self.machine.view.index_of(step.position)
+        later = self.machine.view.path[index + 1 : index + 1 + AHEAD] if index is not None else []
+        return [each for each in later if not each.shards and not any(one.pieces for one in each.folded)]
 
     def _fold_now(self, step: Step) -> State | None:
         """The next state, or None if an update is not there (any more), or rotten, and must be fetched again."""
@@ -501,27 +514,46 @@ class NodeService:
         )
         await self._link.send(Attest(attestation=self._sign(attestation)))
 
-    async def _adopt(self, work: ev.Adopt) -> None:
+    def _adopt(self, work: ev.Adopt) -> None:
+        """Go on folding from the new state, and have the local model take it in when it has a moment: a step may take
+        longer than the next seal."""
         if self._candidate is None or self._candidate[0] != work.at:
             return
         before, self.state = self.state, self._candidate[1]
         self._candidate = None
         self._auditor.adopted(work.at, self.state)
         step = self.machine.view.step_at(work.at)
-        new = Global(params=self.state.params, position=work.at, fragments=step.fragments if step else None)
         learner, met = self._learner(), self._met
-        async with self._model:
-            if step is None or not step.pairs or self.state is not before:
-                await self.host.work(partial(learner.adopt, new, working=work.working, settled=work.settled))
-            if met is not None and met.position == work.at:
-                await self.host.work(partial(learner.meet, met))
+        jobs: list[Callable[[], object]] = []
+        if step is None or not step.pairs or self.state is not before:
+            fragments = step.fragments if step else None
+            new = Global(params=self.state.params, position=work.at, fragments=fragments)
+            jobs.append(partial(learner.adopt, new, working=work.working, settled=work.settled))
+        if met is not None and met.position == work.at:
+            jobs.append(partial(learner.meet, met))
+        self._adopting = self._spawn(self._take_in(work.at, jobs, self._adopting), "adopt")
         self._spawn(self._compare_logs(), "compare logs")
+
+    async def _take_in(
+        self, at: int, jobs: Sequence[Callable[[], object]], before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await before
+        async with self._model:
+            for job in jobs:
+                await self.host.work(job)
+
+    async def _taken_in(self) -> None:
+        """Wait until the local model knows every state that was adopted so far."""
+        if self._adopting is not None:
+            await self._adopting
 
     async def _meeting(self, step: Step | None) -> Met | None:
         view, node = self.machine.view, self.identity.node
         return await fetch_meeting(view, step, node, self._supply, self.machine.recipe)
 
     async def _start_over(self) -> None:
+        await self._taken_in()
         async with self._model:
             learner = self._learner()
             learner.forget()

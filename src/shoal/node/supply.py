@@ -7,6 +7,7 @@ ends only with the blob here (or by cancellation), and says meanwhile how long i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -30,6 +31,7 @@ PATIENCE_S = 1.0
 EAGER_PEERS = 4
 """With no more peers than this everyone is given an update at once: they would all come for it, a while later."""
 SPREADS_KEPT = 4
+COMING_S = 2.0
 EXPECTED_S = (0.02, 0.02, 0.04, 0.04, 0.08, 0.1)
 Waiting = Callable[[BlobId, float], None]
 """Told, again and again, which blob cannot be had and for how many seconds."""
@@ -47,6 +49,7 @@ class Supply:
         self._gathering = Gathering(host, blobs, swarm, link.sources)
         self._spreads: dict[BlobId, Spreading] = {}
         self._brisk = True
+        self._coming: dict[BlobId, asyncio.Event] = {}
         self.all_for_all = False
         """Whether everybody is given every update at once, see `storage.push`."""
 
@@ -93,6 +96,8 @@ class Supply:
                 if blob in cut:
                     if await self._gathering.gather(cut[blob]):
                         return
+                elif blob in self._coming:
+                    await self._until_come(blob)
                 else:
                     await self._expect(blob)
                 await self.fetch(blob, size_bytes, holders, waiting)
@@ -101,6 +106,30 @@ class Supply:
             for blob, size_bytes, holders in step.sources:
                 if not self._blobs.has(blob):
                     tasks.create_task(one(blob, size_bytes, holders), name=f"fetch update {blob[:8]}")
+
+    async def fetch_ahead(self, steps: Sequence[Step]) -> None:
+        """Ask once for what steps are made of whose turn will come, those of the first one first."""
+        slots = asyncio.Semaphore(FETCHES_AT_ONCE)
+
+        async def one(blob: BlobId, size_bytes: int, holders: tuple[NodeId, ...]) -> None:
+            try:
+                async with slots:
+                    await self._swarm.fetch(blob, size_bytes, self._link.sources(holders))
+            finally:
+                self._coming.pop(blob).set()
+
+        async with asyncio.TaskGroup() as tasks:
+            for step in steps:
+                for blob, size_bytes, holders in step.sources:
+                    if not self._blobs.has(blob) and blob not in self._coming:
+                        self._coming[blob] = asyncio.Event()
+                        tasks.create_task(one(blob, size_bytes, holders), name=f"fetch ahead {blob[:8]}")
+
+    async def _until_come(self, blob: BlobId) -> None:
+        """Wait for what was asked for ahead, but not for long: those asked then may be gone."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(COMING_S):
+                await self._coming[blob].wait()
 
     async def _expect(self, blob: BlobId) -> None:
         """Where everybody is given every update, what is not here yet is on its way: wait a moment, lest it come

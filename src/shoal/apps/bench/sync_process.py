@@ -12,6 +12,7 @@ import json
 import random
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -133,9 +134,11 @@ class TimedNode(NodeService):
         _say("folded", step.round)
         return state
 
-    async def _adopt(self, work: ev.Adopt) -> None:
-        await super()._adopt(work)
-        step = self.machine.view.step_at(work.at)
+    async def _take_in(
+        self, at: int, jobs: Sequence[Callable[[], object]], before: asyncio.Task[None] | None
+    ) -> None:
+        await super()._take_in(at, jobs, before)
+        step = self.machine.view.step_at(at)
         if step is not None:
             _say("adopted", step.round)
 

@@ -88,7 +88,7 @@ class Demands:
         goal = self._referee.honest_rounds + ROUNDS_AFTER_HEALING
         await self._until(
             lambda: self._referee.honest_rounds >= goal and self._all_caught_up(),
-            f"no progress after healing, {self._referee.honest_rounds} of {goal} rounds",
+            f"not everybody came to round {goal} after healing",
         )
         self._check_states()
         await self._until(self._has_snapshot, "the leader does not have the saved state")
