@@ -7,8 +7,9 @@ Invariant: nothing is asked of any peer that would not be asked without it.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
 
 from shoal.base.disk import Disk
 from shoal.base.errors import ChannelClosed
@@ -27,24 +28,15 @@ class TimedHost:
     def __init__(self, host: Host, meter: LinkMeter) -> None:
         self._host = host
         self._meter = meter
-
-    @property
-    def clock(self) -> Clock:
-        return self._host.clock
-
-    @property
-    def disk(self) -> Disk:
-        return self._host.disk
-
-    @property
-    def random(self) -> random.Random:
-        return self._host.random
+        self.clock: Clock = host.clock
+        self.disk: Disk = host.disk
+        self.random: random.Random = host.random
 
     def reached(self, point: str) -> None:
         self._host.reached(point)
 
-    async def work(self, job: Callable[[], T], *, seconds: float = 0.0) -> T:
-        return await self._host.work(job, seconds=seconds)
+    def work(self, job: Callable[[], T], *, seconds: float = 0.0) -> Coroutine[Any, Any, T]:
+        return self._host.work(job, seconds=seconds)
 
     async def connect(self, address: str, node: NodeId) -> Channel:
         return await self._host.connect(address, node)
@@ -55,16 +47,22 @@ class TimedHost:
     async def offer(self, resources: Resources) -> str:
         return await self._host.offer(resources)
 
-    async def get(self, peer: Peer, path: str, start: int, stop: int, *, timeout_s: float) -> bytes:
-        ask = self._host.get(peer, path, start, stop, timeout_s=timeout_s)
-        return await self._timed(ask, peer, timeout_s)
+    def get(
+        self, peer: Peer, path: str, start: int, stop: int, *, timeout_s: float
+    ) -> Coroutine[Any, Any, bytes]:
+        ask = partial(self._host.get, peer, path, start, stop, timeout_s=timeout_s)
+        return self._timed(ask, peer, timeout_s)
 
-    async def put(self, peer: Peer, path: str, body: bytes, *, timeout_s: float) -> bytes:
-        ask = self._host.put(peer, path, body, timeout_s=timeout_s)
-        return await self._timed(ask, peer, timeout_s, len(body))
+    def put(self, peer: Peer, path: str, body: bytes, *, timeout_s: float) -> Coroutine[Any, Any, bytes]:
+        ask = partial(self._host.put, peer, path, body, timeout_s=timeout_s)
+        return self._timed(ask, peer, timeout_s, len(body))
 
     async def _timed(
-        self, ask: Awaitable[bytes], peer: Peer, timeout_s: float, sent_bytes: int | None = None
+        self,
+        ask: Callable[[], Awaitable[bytes]],
+        peer: Peer,
+        timeout_s: float,
+        sent_bytes: int | None = None,
     ) -> bytes:
         """Its answer. One that is not what was wanted, but came soon, is no failure of the way."""
         up, began = sent_bytes is not None, self.clock.now()
@@ -72,7 +70,7 @@ class TimedHost:
         moved: int | None = None
         well = True
         try:
-            answer = await ask
+            answer = await ask()
             moved = len(answer) if sent_bytes is None else sent_bytes
             return answer
         except ChannelClosed:
