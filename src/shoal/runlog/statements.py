@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import re
 from typing import TYPE_CHECKING, TypeVar
 
 from shoal.base.ids import BlobId, NodeId, RunId
@@ -27,7 +26,7 @@ from shoal.runlog.entries import (
     Verdict,
 )
 from shoal.runlog.work import Planned
-from shoal.wire.signed import Signed, parse
+from shoal.wire.signed import Signed, parse, parse_again
 
 if TYPE_CHECKING:
     from shoal.runlog.view import Member, RunView, Update
@@ -43,7 +42,7 @@ PRIVATE_BYTES = 12
 """For each parameter: two moments of the inner optimiser, and the residual."""
 TOKENS_A_SAMPLE = 1 << 20
 """Where the data has no context length to say."""
-_HASH, _NODE = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")
+_HEX = "0123456789abcdef"
 
 
 def require(holds: bool, otherwise: str) -> None:
@@ -53,18 +52,18 @@ def require(holds: bool, otherwise: str) -> None:
 
 
 def is_hash(text: str) -> bool:
-    return _HASH.fullmatch(text) is not None
+    return len(text) == 64 and not text.strip(_HEX)
 
 
 def is_node(text: str) -> bool:
-    return _NODE.fullmatch(text) is not None
+    return len(text) == 40 and not text.strip(_HEX)
 
 
 def open_claim(view: RunView, signed: Signed) -> Claim:
     """The claim, if it may be sealed now. Raises `BadEntry` with the reason otherwise."""
     require(len(signed.payload) <= MAX_CLAIM_BYTES, "has a claim that is too long")
     # The node is named inside the payload; parse it unchecked to learn whose key to check it with.
-    claim = parse(signed.payload, Claim)
+    claim = parse_again(signed.payload, Claim)
     member = view.members.get(claim.node) if claim else None
     if claim is None or member is None:
         raise BadEntry("has a claim of a node that is not a member")
@@ -247,7 +246,7 @@ def _updates_at(view: RunView, run: RunId, at: Head) -> tuple[Update, ...]:
 
 
 def _parse_small(signed: Signed, kind: type[T]) -> T | None:
-    return parse(signed.payload, kind) if len(signed.payload) <= MAX_WORD_BYTES else None
+    return parse_again(signed.payload, kind) if len(signed.payload) <= MAX_WORD_BYTES else None
 
 
 def _end(part: DataRange) -> int:
