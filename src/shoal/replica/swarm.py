@@ -208,9 +208,10 @@ class Swarm:
 
     async def _fetch_small(self, blob: BlobId, size_bytes: int, peers: Sequence[Peer]) -> TransferReport:
         async def accept(_: int, data: bytes) -> bool:
-            if chunk_list(data).blob != blob:
+            chunks = chunk_list(data)
+            if chunks.blob != blob:
                 return False
-            await self._host.work(partial(self._store.put, data))
+            await self._host.work(partial(self._store.put, data, chunks))
             return True
 
         report = TransferReport()
