@@ -9,6 +9,7 @@ verified when it was written; reading verifies again, so that rot is found where
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -29,7 +30,7 @@ PRUNE_AFTER_ROUNDS = 2
 PRUNE_ARRIVALS_AFTER_ROUNDS = 8
 """How long an arrival may bring nothing new. More than above: on a slow line one chunk may take some rounds."""
 _HASH_BYTES = 32
-_HEX = "0123456789abcdef"
+_is_blob_id = re.compile("[0-9a-f]{64}").fullmatch
 _DOORS = 16
 _OF_PARTS = 1 << 63
 """Added to the size in a list that names parts: no blob has so many bytes."""
@@ -106,7 +107,7 @@ def read_chunk_list(data: bytes, blob: BlobId) -> ChunkList | None:
 
 
 def is_blob_id(text: str) -> bool:
-    return len(text) == 64 and not text.strip(_HEX)
+    return _is_blob_id(text) is not None
 
 
 @dataclass(slots=True)

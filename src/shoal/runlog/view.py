@@ -371,7 +371,7 @@ class RunView:
         whole = [receipt.holder for receipt in receipts if receipt.blob == claim.blob]
         held = held_pieces(claim, receipts)
         missing = lacking(claim, held, whole, holders)
-        require(not missing, f"accepts {claim.blob[:12]}, though {missing}")
+        require(not missing, "accepts {:.12}, though {}", claim.blob, missing)
         return Update(claim, item.weight, holders, ages if any(ages) else (), work.place, work, held)
 
     def _take(self, entry: Entry, opened: Opened) -> None:

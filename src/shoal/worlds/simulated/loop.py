@@ -17,6 +17,7 @@ import itertools
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -86,6 +87,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._graveyard: list[object] = []  # Holding them keeps the collector from running their finally.
         self._digest = hashlib.sha256()
         self._clock_resolution = 0.1 / TICKS
+        self.create_future = partial(SimFuture, loop=self)  # type: ignore[method-assign]
         self.set_exception_handler(lambda _, context: self.failures.append(context))
 
     # --- what the world uses -----------------------------------------------------------------------------
@@ -161,9 +163,6 @@ class SimLoop(asyncio.BaseEventLoop):
 
     get_debug = staticmethod(bool)
     """False, said by what is no Python function: every future and every task asks."""
-
-    def create_future(self) -> SimFuture:
-        return SimFuture(loop=self)
 
     def create_task(
         self, coro: Any, *, name: Any = None, context: contextvars.Context | None = None
@@ -246,16 +245,22 @@ class SimLoop(asyncio.BaseEventLoop):
             return
         lanes: dict[Owner, deque[SimHandle]] = {}
         for handle in ready:
-            lanes.setdefault(handle[2].get(OWNER, WORLD), deque()).append(handle)
+            owner = handle[2].get(OWNER, WORLD)
+            if owner in lanes:
+                lanes[owner].append(handle)
+            else:
+                lanes[owner] = deque((handle,))
         for owner in list(lanes):
             if owner in self._dead:
                 self._graveyard += lanes.pop(owner)
             elif owner in self._paused:
                 self._paused[owner] += lanes.pop(owner)
+        if len(lanes) <= 1:
+            self._ready = next(iter(lanes.values()), deque())
+            return
         order = [owner for owner, lane in lanes.items() for _ in lane]
-        if len(lanes) > 1:
-            self._schedule_rng.shuffle(order)
-        self._ready = deque(lanes[owner].popleft() for owner in order)
+        self._schedule_rng.shuffle(order)
+        self._ready = deque([lanes[owner].popleft() for owner in order])
 
 
 @contextlib.contextmanager
