@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol, TypeVar
+
+import msgspec
 
 from shoal.base.disk import Buffer, Disk
 from shoal.base.ids import NodeId
@@ -39,8 +40,7 @@ class Channel(Protocol):
     async def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class Peer(msgspec.Struct, frozen=True, kw_only=True):
     """Where a node's resources are served: its identity, and its address if it can be reached."""
 
     node: NodeId

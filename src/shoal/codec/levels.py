@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 
@@ -243,16 +244,22 @@ class LevelCodec:
         return make(self, books, tensor_view(payload[book_bytes:], torch.uint8))
 
 
+@lru_cache(maxsize=16)
+def _made(grid: Grid, chunk: int) -> LevelCodec:
+    """Its tables take longer to make than a small update to encode, and nobody changes them."""
+    return LevelCodec(grid, chunk)
+
+
 def one_bit(chunk: int = 4096) -> LevelCodec:
     """Each value's sign, and one magnitude a chunk: 1.01 bits a value. Wants error feedback."""
-    return LevelCodec(ONE_BIT, check_block("chunk", chunk, least=8))
+    return _made(ONE_BIT, check_block("chunk", chunk, least=8))
 
 
 def two_bit(chunk: int = 4096) -> LevelCodec:
     """Four levels fitted to each chunk: 2.02 bits a value. Retune `chunk` down if a tensor mixes sizes."""
-    return LevelCodec(TWO_BIT, check_block("chunk", chunk, least=8))
+    return _made(TWO_BIT, check_block("chunk", chunk, least=8))
 
 
 def int4(block: int = 128) -> LevelCodec:
     """Sixteen even levels for each block: 4.25 bits a value."""
-    return LevelCodec(INT4, check_block("block", block, least=8))
+    return _made(INT4, check_block("block", block, least=8))

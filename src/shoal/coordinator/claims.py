@@ -108,7 +108,7 @@ class Claims:
         """Judge an offer; keep it and say so, or say why not."""
         try:
             claim = open_claim(self._view, offer.claim)
-            require(claim.node == node, f"is a claim of {claim.node[:12]}, sent by another")
+            require(claim.node == node, "is a claim of {:.12}, sent by another", claim.node)
             receipts = read_receipts(self._view, claim, offer.receipts)
         except BadEntry as error:
             stale = parse(offer.claim.payload, Claim)

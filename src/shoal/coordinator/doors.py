@@ -27,6 +27,7 @@ from shoal.wire.messages import Challenge, Hello, Message, PeerAddress, Peers, R
 from shoal.wire.signed import parse
 from shoal.wire.versions import Speaking, Speaks, stamped
 
+_VOTES = (Vote, Stored)
 HANDSHAKE_S = 15.0
 
 
@@ -102,7 +103,7 @@ class Doors:
             await self.post(run_id, Lost(node))
 
     async def _hear(self, run_id: RunId, node: NodeId, message: Message) -> None:
-        if isinstance(message, Vote | Stored):
+        if isinstance(message, _VOTES):
             self.elections.hears(run_id, node, message)
         elif run_id not in self.elections.contests:
             await self.post(run_id, Said(node, message))

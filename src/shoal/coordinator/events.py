@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from shoal.base.ids import BlobId, NodeId
 from shoal.credit.lines import Line
@@ -12,8 +12,7 @@ from shoal.wire.messages import Message, Refuse
 from shoal.wire.signed import Signed
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(msgspec.Struct, frozen=True):
     """Now: on the process's own forward-going clock, and by the calendar."""
 
     now: float
@@ -23,8 +22,7 @@ class Instant:
 # --- events ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
+class Arrived(msgspec.Struct, frozen=True, kw_only=True):
     """A node proved its key and was admitted; its channel is open."""
 
     node: NodeId
@@ -38,26 +36,22 @@ class Arrived:
     """How its key changed since the log last heard of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
+class Said(msgspec.Struct, frozen=True):
     node: NodeId
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True):
     """A node's channel broke."""
 
     node: NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlobFetched:
+class BlobFetched(msgspec.Struct, frozen=True, kw_only=True):
     """The coordinator itself has (or could not get) a blob it asked for."""
 
     at: int
@@ -69,26 +63,22 @@ class BlobFetched:
     """None of those who should hold it gave it; its author did, when asked."""
 
 
-@dataclass(frozen=True, slots=True)
-class Coordinators:
+class Coordinators(msgspec.Struct, frozen=True):
     """Where nodes may find one, should this one be gone."""
 
     addresses: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopAsked(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RewindAsked:
+class RewindAsked(msgspec.Struct, frozen=True):
     to: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class RevokeAsked:
+class RevokeAsked(msgspec.Struct, frozen=True):
     """No key speaks for a node any more: by its own word, or because the organiser says so."""
 
     node: NodeId
@@ -96,8 +86,7 @@ class RevokeAsked:
     word: Signed | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BanAsked:
+class BanAsked(msgspec.Struct, frozen=True):
     """Keep a node out until then; 0 lets it in again."""
 
     node: NodeId
@@ -105,16 +94,14 @@ class BanAsked:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class FundAsked:
+class FundAsked(msgspec.Struct, frozen=True):
     """More budget for the run's credit."""
 
     add_micro: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class GraftAsked:
+class GraftAsked(msgspec.Struct, frozen=True):
     """News of the parent run, whose blob is in the coordinator's store: they enter when the next round ends."""
 
     graft: Graft
@@ -138,8 +125,7 @@ Event = (
 # --- effects, to be carried out in order ---------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Append:
+class Append(msgspec.Struct, frozen=True):
     """Make an entry durable. Everything after it in the list waits for that."""
 
     position: int
@@ -148,8 +134,7 @@ class Append:
     """What it is: "seal", "plan", ...; names the points at which tests kill the process."""
 
 
-@dataclass(frozen=True, slots=True)
-class EnterCredit:
+class EnterCredit(msgspec.Struct, frozen=True):
     """Enter what an entry is worth in the ledger, and give those who earned it their receipts."""
 
     position: int
@@ -157,47 +142,40 @@ class EnterCredit:
     lines: tuple[Line, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SendReceipt:
+class SendReceipt(msgspec.Struct, frozen=True):
     """Give a node its last receipt again: it may have missed it."""
 
     node: NodeId
 
 
-@dataclass(frozen=True, slots=True)
-class Keep:
+class Keep(msgspec.Struct, frozen=True):
     key: str
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Drop:
+class Drop(msgspec.Struct, frozen=True):
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     node: NodeId
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class SendEntries:
+class SendEntries(msgspec.Struct, frozen=True):
     """Send a page of the log from `start`."""
 
     node: NodeId
     start: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tell:
+class Tell(msgspec.Struct, frozen=True):
     """Send to every connected node."""
 
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class FetchBlob:
+class FetchBlob(msgspec.Struct, frozen=True):
     """Bring a blob here, then report `BlobFetched`."""
 
     at: int
@@ -208,22 +186,19 @@ class FetchBlob:
     """A snapshot: report the hash of the state in it, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class Archive:
+class Archive(msgspec.Struct, frozen=True):
     """Fetch the updates of the seal at `position`, if they can be had: (blob, size, holders) each."""
 
     position: int
     updates: tuple[tuple[BlobId, int, tuple[NodeId, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Dismiss:
+class Dismiss(msgspec.Struct, frozen=True):
     node: NodeId
     refuse: Refuse
 
 
-@dataclass(frozen=True, slots=True)
-class Prune:
+class Prune(msgspec.Struct, frozen=True):
     """Blobs that nobody needs any more may go."""
 
 

@@ -95,6 +95,7 @@ from shoal.wire.messages import (
     Welcome,
 )
 
+_OF_ONE, _MEMBERSHIP = (Arrived, Said, Lost), (Joined, Left)
 CHANGES_A_ROUND = 4
 PATIENCE_LEASES = 3
 """A sealed update that the coordinator cannot get for so many leases is undone by a rewind."""
@@ -211,15 +212,18 @@ class CoordinatorMachine:
 
     def step(self, instant: Instant, event: Event) -> list[Effect]:
         """Take one event; what must be done about it, in order."""
-        self._instant = Instant(instant.now, instant.wall_ms + self._behind_ms)
+        behind_ms = self._behind_ms
+        self._instant = Instant(instant.now, instant.wall_ms + behind_ms) if behind_ms else instant
         self._effects = []
         self._change_key(self._keys.own())
         news = True
         match event:
-            case Arrived():
-                self._arrived(event)
             case Said():
                 news = self._said(event.node, event.message)
+            case Ticked():
+                pass
+            case Arrived():
+                self._arrived(event)
             case Lost():
                 self.seats.lost(event.node, instant.now)
             case BlobFetched():
@@ -240,9 +244,7 @@ class CoordinatorMachine:
                 self._graft = event.graft
             case Coordinators():
                 self._coordinators = event.addresses
-            case Ticked():
-                pass
-        one = isinstance(event, Arrived | Said | Lost)
+        one = isinstance(event, _OF_ONE)
         if self._pacing.due(instant.now, len(self.seats.by_node) if one else 0, news=news):
             self._advance()
             self._tell_members()
@@ -545,7 +547,7 @@ class CoordinatorMachine:
         except BadEntry as error:
             raise AssertionError(f"the coordinator made an entry that {error}") from error
         self._effects.append(Append(link.entry.position, link.encoded, type(body).__name__.lower()))
-        waits = isinstance(body, Joined | Left)
+        waits = isinstance(body, _MEMBERSHIP)
         items = self._telling.take(link.encoded, self._instant.now, len(self.seats.by_node), waits=waits)
         tell = [Tell(Entries(items=items))] if items else []
         earned = [EnterCredit(link.entry.position, link.hash, credited.lines)] if credited.lines else []

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Channel
 from shoal.base.ids import NodeId
+from shoal.base.mailbox import Mailbox
 from shoal.coordinator.admission import JoinToken
 from shoal.coordinator.events import Arrived
 from shoal.coordinator.machine import CoordinatorMachine
@@ -30,7 +31,7 @@ class Connection:
 
     channel: Channel
     arrived: Arrived
-    queue: asyncio.Queue[bytes] = field(default_factory=lambda: asyncio.Queue(MAX_QUEUED))
+    queue: Mailbox[bytes] = field(default_factory=lambda: Mailbox(MAX_QUEUED))
     queued_bytes: int = 0
 
     def put(self, frame: bytes) -> bool:

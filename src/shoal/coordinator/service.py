@@ -18,6 +18,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.host import Host, Peer
 from shoal.base.ids import NodeId, RunId
 from shoal.base.logstore import LogStore
+from shoal.base.mailbox import Mailbox
 from shoal.coordinator.accused import accused, load_evidence
 from shoal.coordinator.admission import (
     TOKEN_PREFIX,
@@ -116,7 +117,7 @@ class CoordinatorService:
         self.address = ""
         self._resources = ResourcesByRun()
         self._blob_address = ""
-        self._events: asyncio.Queue[tuple[RunId, Event | Changed]] = asyncio.Queue(MAX_QUEUED)
+        self._events: Mailbox[tuple[RunId, Event | Changed]] = Mailbox(MAX_QUEUED)
         self._tasks: asyncio.TaskGroup | None = None
         self._mending = False
         self._copies = Copies(
@@ -446,6 +447,8 @@ class CoordinatorService:
     async def _carry_out(self, run: Run, effect: Effect) -> None:
         name = run.machine.run
         match effect:
+            case Send():
+                self._send(run, effect.node, encode(effect.message))
             case Append():
                 self.host.reached("coordinator.before-append")
                 self.host.reached(f"coordinator.before-{effect.kind}")
@@ -465,8 +468,6 @@ class CoordinatorService:
                 self.host.reached("coordinator.after-keep")
             case Drop():
                 await self.host.work(lambda: self.store.drop(name, effect.key))
-            case Send():
-                self._send(run, effect.node, encode(effect.message))
             case Tell():
                 frame = encode(effect.message)
                 for node in list(run.connections):

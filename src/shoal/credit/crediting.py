@@ -34,7 +34,6 @@ from shoal.runlog.entries import Plan, Rejected, Rewind, Seal, Snapshot, Stopped
 from shoal.runlog.view import RunView, Step, Update
 from shoal.runlog.weights import claimed_work
 from shoal.runlog.work import OpenWork, Planned
-from shoal.wire.identity import node_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +148,7 @@ class Crediting:
             self._audit_micro += price * self.spec.auditors_percent // 100
         for holder in sorted(held):
             lines.append(_plain(step, holder, HOLD, held[holder], holding[holder]))
-        lines.append(_plain(step, self._coordinator(), COORDINATE, len(step.updates), coordinated))
+        lines.append(_plain(step, self.view.coordinator, COORDINATE, len(step.updates), coordinated))
         self._unaudited = step
         return Credited(tuple(line for line in lines if line.full_micro), self._remarks(seal, step, planned))
 
@@ -187,10 +186,6 @@ class Crediting:
         missed = self._conduct.sealed(claims, excused, before, open_work(self.view.planned))
         late = [Remark(position=step.position, round=round, node=node, kind=MISSED) for node, round in missed]
         return (*_refusals(seal.rejected, step.position, step.round), *late)
-
-    def _coordinator(self) -> NodeId:
-        assert self.view.genesis is not None
-        return node_id(self.view.genesis.coordinator)
 
     # --- audits ------------------------------------------------------------------------------------------
 

@@ -95,16 +95,20 @@ class Quantile:
     def __init__(self, share: float, window: int = 5) -> None:
         self._last: deque[float] = deque(maxlen=window)
         self._share = share
+        self._next: float | None = 0.0
 
     @property
     def known(self) -> bool:
         return bool(self._last)
 
     def next(self) -> float:
-        return quantile(self._last, self._share)
+        if self._next is None:  # It is asked for before every request, and changes with some.
+            self._next = quantile(self._last, self._share)
+        return self._next
 
     def take(self, value: float) -> None:
         self._last.append(value)
+        self._next = None
 
 
 def high() -> Quantile:
@@ -156,9 +160,10 @@ class Forecast:
     @property
     def chosen(self) -> str:
         """Whose forecast is believed."""
+        if self.count < ENOUGH:
+            return "last"
         best = min(self._errors, key=lambda name: (self._errors[name], name != "last"))
-        wins = self.count >= ENOUGH and self._errors[best] < CLEARLY * self._errors["last"]
-        return best if wins else "last"
+        return best if self._errors[best] < CLEARLY * self._errors["last"] else "last"
 
     def next(self, otherwise: float = 0.0) -> float:
         """What is expected next; `otherwise` while nothing is known."""

@@ -103,8 +103,9 @@ class LinkMeter:
 
     def round_trip(self, node: NodeId, seconds: float) -> None:
         """A probe of its own was answered."""
-        self._way(node).round_trip(max(0.0, seconds))
-        self._way(node).ended(well=True)
+        way = self._way(node)
+        way.round_trip(max(0.0, seconds))
+        way.ended(well=True)
 
     def rtt_s(self, node: NodeId) -> float:
         """What is expected to a peer; 0 while unknown."""
@@ -129,6 +130,9 @@ class LinkMeter:
         return sum(way.failed for way in ways) / len(ways) if ways else 0.0
 
     def _way(self, node: NodeId) -> _Way:
-        if node not in self._ways and len(self._ways) >= MAX_PEERS:
-            del self._ways[next(iter(self._ways))]
-        return self._ways.setdefault(node, _Way())
+        way = self._ways.get(node)
+        if way is None:
+            if len(self._ways) >= MAX_PEERS:
+                del self._ways[next(iter(self._ways))]
+            way = self._ways[node] = _Way()
+        return way

@@ -19,6 +19,8 @@ MAX_PEERS_TOLD = 8
 LONGEST_S = 86_400.0
 MOST_BYTES_S = 1e12
 MOST_BYTES = 1 << 50
+MOST_SAMPLES = 1 << 30
+MOST_UPTIME_S = 1e9
 PENDING_PROBES = 16
 DIGITS = 4
 """Tenths of milliseconds are told: what has not changed by more is no news."""
@@ -85,6 +87,8 @@ class NodeMeter:
 
 def believable(told: Vitals, known: Collection[NodeId]) -> Vitals:
     """The same within bounds, of peers that there are."""
+    if _is_within(told) and all(p.node in known for p in told.peers):
+        return told
     peers = [
         PeerVitals(
             p.node, _within(p.rtt_s, LONGEST_S), _within(p.jitter_s, LONGEST_S), _within(p.failed, 1.0)
@@ -94,9 +98,9 @@ def believable(told: Vitals, known: Collection[NodeId]) -> Vitals:
     ]
     return Vitals(
         step_s=_within(told.step_s, LONGEST_S),
-        batch=min(max(0, told.batch), 1 << 30),
+        batch=min(max(0, told.batch), MOST_SAMPLES),
         memory_bytes=min(max(0, told.memory_bytes), MOST_BYTES),
-        uptime_s=_within(told.uptime_s, 1e9),
+        uptime_s=_within(told.uptime_s, MOST_UPTIME_S),
         rtt_s=_within(told.rtt_s, LONGEST_S),
         jitter_s=_within(told.jitter_s, LONGEST_S),
         loss=_within(told.loss, 1.0),
@@ -104,6 +108,27 @@ def believable(told: Vitals, known: Collection[NodeId]) -> Vitals:
         up_bytes_s=_within(told.up_bytes_s, MOST_BYTES_S),
         down_bytes_s=_within(told.down_bytes_s, MOST_BYTES_S),
         peers=tuple(peers),
+    )
+
+
+def _is_within(told: Vitals) -> bool:
+    """Whether nothing of it must be cut: an honest node's word, and most are. (What is no number is within nothing.)"""
+    return (
+        0.0 <= told.step_s <= LONGEST_S
+        and 0 <= told.batch <= MOST_SAMPLES
+        and 0 <= told.memory_bytes <= MOST_BYTES
+        and 0.0 <= told.uptime_s <= MOST_UPTIME_S
+        and 0.0 <= told.rtt_s <= LONGEST_S
+        and 0.0 <= told.jitter_s <= LONGEST_S
+        and 0.0 <= told.loss <= 1.0
+        and 0.0 <= told.failed <= 1.0
+        and 0.0 <= told.up_bytes_s <= MOST_BYTES_S
+        and 0.0 <= told.down_bytes_s <= MOST_BYTES_S
+        and len(told.peers) <= MAX_PEERS_TOLD
+        and all(
+            0.0 <= p.rtt_s <= LONGEST_S and 0.0 <= p.jitter_s <= LONGEST_S and 0.0 <= p.failed <= 1.0
+            for p in told.peers
+        )
     )
 
 

@@ -75,7 +75,7 @@ class Telemetry:
 
     def heard(self, node: NodeId, vitals: Vitals, members: Collection[NodeId]) -> None:
         """A node's own word, bounded. What it says again, and is expected, is no news."""
-        seen = self._seen.setdefault(node, _Seen())
+        seen = self._of(node)
         before, told = seen.last, believable(vitals, members)
         if told.batch != before.batch:
             seen.step = Forecast()
@@ -96,7 +96,7 @@ class Telemetry:
         passed_s = 0.0 if self._looked_at is None else max(0.0, now - self._looked_at)
         self._looked_at = now
         for node in live:
-            self._seen.setdefault(node, _Seen())
+            self._of(node)
         for node, seen in self._seen.items():
             if node in live:
                 seen.here_s += passed_s
@@ -104,7 +104,7 @@ class Telemetry:
                 seen.away_s += passed_s
 
     def delivered(self, node: NodeId, in_time: bool) -> None:
-        seen = self._seen.setdefault(node, _Seen())
+        seen = self._of(node)
         seen.delivered += NEWS * (in_time - seen.delivered)
 
     def judged(self, losses: Mapping[NodeId, float], rejected: Collection[NodeId]) -> None:
@@ -116,7 +116,7 @@ class Telemetry:
             for node, loss in losses.items()
         }
         for node, value in {**worth, **dict.fromkeys(rejected, 0.0)}.items():
-            seen = self._seen.setdefault(node, _Seen())
+            seen = self._of(node)
             seen.quality += NEWS * (value - seen.quality)
 
     def facts(self, node: NodeId) -> NodeFacts:
@@ -145,6 +145,12 @@ class Telemetry:
         """Between two nodes: as one of them measured it, else by their network coordinates; None if unknown."""
         found = [self._pairs[pair] for pair in ((one, two), (two, one)) if pair in self._pairs]
         return min(found) if found else self.coordinates.expected_s(one, two)
+
+    def _of(self, node: NodeId) -> _Seen:
+        seen = self._seen.get(node)
+        if seen is None:
+            seen = self._seen[node] = _Seen()
+        return seen
 
     def _pair(self, one: NodeId, two: NodeId, rtt_s: float) -> None:
         if rtt_s <= 0 or self._pairs.get((one, two)) == rtt_s:

@@ -7,8 +7,9 @@ Invariant: nothing is asked of any peer that would not be asked without it.
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 from shoal.base.disk import Buffer, Disk
 from shoal.base.errors import ChannelClosed
@@ -27,24 +28,15 @@ class TimedHost:
     def __init__(self, host: Host, meter: LinkMeter) -> None:
         self._host = host
         self._meter = meter
-
-    @property
-    def clock(self) -> Clock:
-        return self._host.clock
-
-    @property
-    def disk(self) -> Disk:
-        return self._host.disk
-
-    @property
-    def random(self) -> random.Random:
-        return self._host.random
+        self.clock: Clock = host.clock
+        self.disk: Disk = host.disk
+        self.random: random.Random = host.random
 
     def reached(self, point: str) -> None:
         self._host.reached(point)
 
-    async def work(self, job: Callable[[], T], *, seconds: float = 0.0) -> T:
-        return await self._host.work(job, seconds=seconds)
+    def work(self, job: Callable[[], T], *, seconds: float = 0.0) -> Coroutine[Any, Any, T]:
+        return self._host.work(job, seconds=seconds)
 
     async def connect(self, address: str, node: NodeId) -> Channel:
         return await self._host.connect(address, node)
@@ -55,11 +47,13 @@ class TimedHost:
     async def offer(self, resources: Resources) -> str:
         return await self._host.offer(resources)
 
-    async def get(self, peer: Peer, path: str, start: int, stop: int, *, timeout_s: float) -> bytes:
-        ask = self._host.get(peer, path, start, stop, timeout_s=timeout_s)
-        return await self._timed(ask, len, peer, timeout_s)
+    def get(
+        self, peer: Peer, path: str, start: int, stop: int, *, timeout_s: float
+    ) -> Coroutine[Any, Any, bytes]:
+        ask = partial(self._host.get, peer, path, start, stop, timeout_s=timeout_s)
+        return self._timed(ask, len, peer, timeout_s)
 
-    async def get_pieces(
+    def get_pieces(
         self,
         peer: Peer,
         path: str,
@@ -67,16 +61,22 @@ class TimedHost:
         take: Callable[[int, Buffer], bool],
         *,
         timeout_s: float,
-    ) -> int:
-        ask = self._host.get_pieces(peer, path, cuts, take, timeout_s=timeout_s)
-        return await self._timed(ask, int, peer, timeout_s)
+    ) -> Coroutine[Any, Any, int]:
+        ask = partial(self._host.get_pieces, peer, path, cuts, take, timeout_s=timeout_s)
+        return self._timed(ask, int, peer, timeout_s)
 
-    async def put(self, peer: Peer, path: str, body: bytes, *, timeout_s: float) -> bytes:
-        ask = self._host.put(peer, path, body, timeout_s=timeout_s)
-        return await self._timed(ask, lambda _: len(body), peer, timeout_s, up=True)
+    def put(self, peer: Peer, path: str, body: bytes, *, timeout_s: float) -> Coroutine[Any, Any, bytes]:
+        ask = partial(self._host.put, peer, path, body, timeout_s=timeout_s)
+        return self._timed(ask, lambda _: len(body), peer, timeout_s, up=True)
 
     async def _timed(
-        self, ask: Awaitable[T], size: Callable[[T], int], peer: Peer, timeout_s: float, *, up: bool = False
+        self,
+        ask: Callable[[], Awaitable[T]],
+        size: Callable[[T], int],
+        peer: Peer,
+        timeout_s: float,
+        *,
+        up: bool = False,
     ) -> T:
         """Its answer, for which `size` of it was moved. One that is not what was wanted, but came soon, is no failure
         of the way."""
@@ -85,7 +85,7 @@ class TimedHost:
         moved: int | None = None
         well = True
         try:
-            answer = await ask
+            answer = await ask()
             moved = size(answer)
             return answer
         except ChannelClosed:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from shoal.base.host import Channel
 from shoal.base.ids import BlobId
@@ -14,8 +14,7 @@ from shoal.wire.messages import Message
 from shoal.wire.signed import Signed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """An update that is durable here: its claim as signed, never encoded anew."""
 
     claim: Claim
@@ -25,41 +24,34 @@ class Outgoing:
 # --- events ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Connected:
+class Connected(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Disconnected:
+class Disconnected(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(msgspec.Struct, frozen=True):
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """A coordinator wants this node's vote, or wants it to store an entry; the answer goes back the same way."""
 
     message: AskVote | Propose
     channel: Channel
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """The data is here and the model is built."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HasState:
+class HasState(msgspec.Struct, frozen=True, kw_only=True):
     """A state was loaded or folded (or saved once more, as a snapshot); it stands at `at`."""
 
     at: int
@@ -68,36 +60,31 @@ class HasState:
     validation: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Trained:
+class Trained(msgspec.Struct, frozen=True):
     outgoing: Outgoing
 
 
-@dataclass(frozen=True, slots=True)
-class TrainingEnded:
+class TrainingEnded(msgspec.Struct, frozen=True):
     """The training task for this plan is over, whether it made an update or was stopped."""
 
     plan: int
 
 
-@dataclass(frozen=True, slots=True)
-class Published:
+class Published(msgspec.Struct, frozen=True):
     """Others hold the update: their receipts."""
 
     sequence: int
     receipts: tuple[Signed, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ShardsFolded:
+class ShardsFolded(msgspec.Struct, frozen=True):
     """This node's digests of the seal at `at` are durable: its word on them."""
 
     at: int
     word: Signed
 
 
-@dataclass(frozen=True, slots=True)
-class CannotFetch:
+class CannotFetch(msgspec.Struct, frozen=True):
     at: int
     blob: BlobId
     seconds: float
@@ -121,41 +108,35 @@ Event = (
 # --- effects -----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """Make an entry durable in this node's copy of the log."""
 
     position: int
     encoded: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class KeepReceipt:
+class KeepReceipt(msgspec.Struct, frozen=True):
     """Make the coordinator's word on this node's earnings durable."""
 
     page: int
     encoded: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SendUp:
+class SendUp(msgspec.Struct, frozen=True):
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(msgspec.Struct, frozen=True):
     genesis: Genesis
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """Fetch and load a saved state."""
 
     saved: SavedState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fold:
+class Fold(msgspec.Struct, frozen=True, kw_only=True):
     """Fetch a seal's updates and fold them."""
 
     step: Step
@@ -163,20 +144,17 @@ class Fold:
     evaluate: bool
 
 
-@dataclass(frozen=True, slots=True)
-class FoldShards:
+class FoldShards(msgspec.Struct, frozen=True):
     """Make the digests of a seal that this node was drawn for; then report `ShardsFolded`."""
 
     step: Step
 
 
-@dataclass(frozen=True, slots=True)
-class CancelState:
+class CancelState(msgspec.Struct, frozen=True):
     """Whatever is being loaded or folded is not wanted any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Adopt:
+class Adopt(msgspec.Struct, frozen=True):
     """The state just made is the current one: merge it into the local model."""
 
     at: int
@@ -186,66 +164,56 @@ class Adopt:
     """Updates of this node up to this sequence are in the state, or came to nothing; later ones are on their way."""
 
 
-@dataclass(frozen=True, slots=True)
-class StartOver:
+class StartOver(msgspec.Struct, frozen=True):
     """What was trained locally came to nothing: begin again from the current state."""
 
 
-@dataclass(frozen=True, slots=True)
-class SaveSnapshot:
+class SaveSnapshot(msgspec.Struct, frozen=True):
     """Store the current state as a blob and report `HasState` with it."""
 
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class SendAttestation:
+class SendAttestation(msgspec.Struct, frozen=True):
     at: int
     state: str
     snapshot: BlobId | None
     validation: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Train:
+class Train(msgspec.Struct, frozen=True):
     planned: Planned
 
 
-@dataclass(frozen=True, slots=True)
-class StopTraining:
+class StopTraining(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True):
     """Have others hold the update; the coordinator among them, if it asked for that."""
 
     outgoing: Outgoing
     to_coordinator: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PushTo:
+class PushTo(msgspec.Struct, frozen=True):
     """The coordinator asked for a blob."""
 
     blob: BlobId
 
 
-@dataclass(frozen=True, slots=True)
-class Prune:
+class Prune(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Disputed:
+class Disputed(msgspec.Struct, frozen=True):
     """An entry, signed by the coordinator, that differs from ours at the same position."""
 
     position: int
     other: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
+class Finish(msgspec.Struct, frozen=True):
     reason: str
 
 

@@ -21,6 +21,7 @@ from shoal.wire.ballots import AskVote, Propose
 from shoal.wire.identity import Identity
 from shoal.wire.messages import Goodbye, Message, Peers, Refuse, Welcome, decode, encode
 
+_ASKED = (AskVote, Propose)
 FIRST_WAIT_S, SOON_WAIT_S, MAX_WAIT_S = 0.2, 1.0, 5.0
 SOON_S = 30.0
 """For so long after a break attempts stay close to one another: somebody may be about to take over."""
@@ -118,7 +119,7 @@ class ControlLink:
             raise refused(refusal)
 
     def _hear(self, message: Message, channel: Channel) -> None:
-        if isinstance(message, AskVote | Propose):
+        if isinstance(message, _ASKED):
             self._post(Asked(message, channel))
         else:
             self._post(Heard(message))

@@ -23,6 +23,7 @@ from shoal.base.disk import SubDisk
 from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Host, Resources
 from shoal.base.ids import BlobId, NodeId
+from shoal.base.mailbox import Mailbox
 from shoal.data.manifest import blobs as data_blobs
 from shoal.measure.reporting import NodeMeter
 from shoal.measure.watching import TimedHost
@@ -68,6 +69,7 @@ from shoal.wire.messages import (
 )
 from shoal.wire.signed import Signed, sign
 
+_HEARD = (ev.Heard, ev.Asked)
 REQUEST_TIMEOUT_S = 20.0
 MAX_BACKLOG = 4096
 AHEAD = 4
@@ -120,9 +122,10 @@ class NodeService:
         self._candidate: tuple[int, State] | None = None
         self._met: Met | None = None
         self._adopting: asyncio.Task[None] | None = None
+        self._attested: tuple[Attestation, Signed] | None = None
         self._state_task: asyncio.Task[None] | None = None
         self._stop_training = asyncio.Event()
-        self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
+        self._events: Mailbox[ev.Event] = Mailbox()
         self._finished: asyncio.Future[str] | None = None
         self._leaving = ""
         self._exhausted = ""
@@ -238,7 +241,8 @@ class NodeService:
     async def _take_events(self) -> None:
         while True:
             event = await self._events.get()
-            await self._stop_if_proven()
+            if self._evidence.proof is not None:
+                await self._stop_if_proven()
             if isinstance(event, ev.Asked):
                 await self._answer(event)
                 continue
@@ -263,7 +267,7 @@ class NodeService:
             self.meter.answered(event.message.probe, self.host.clock.now())
         # A coordinator that talks faster than this node listens must not fill its memory. What is dropped is
         # asked for again; what this node's own work reports is never dropped, and is bounded by that work.
-        if self._events.qsize() < MAX_BACKLOG or not isinstance(event, ev.Heard | ev.Asked):
+        if len(self._events) < MAX_BACKLOG or not isinstance(event, _HEARD):
             self._events.put_nowait(event)
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -512,7 +516,9 @@ class NodeService:
             snapshot=word.snapshot,
             validation=word.validation,
         )
-        await self._link.send(Attest(attestation=self._sign(attestation)))
+        if self._attested is None or self._attested[0] != attestation:
+            self._attested = (attestation, self._sign(attestation))  # It is said again until the log has it.
+        await self._link.send(Attest(attestation=self._attested[1]))
 
     def _adopt(self, work: ev.Adopt) -> None:
         """Go on folding from the new state, and have the local model take it in when it has a moment: a step may take

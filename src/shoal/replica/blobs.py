@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 import blake3
+import msgspec
 
 from shoal.base.disk import Buffer, Disk
 from shoal.base.errors import ShoalError
@@ -29,14 +30,13 @@ PRUNE_AFTER_ROUNDS = 2
 PRUNE_ARRIVALS_AFTER_ROUNDS = 8
 """How long an arrival may bring nothing new. More than above: on a slow line one chunk may take some rounds."""
 _HASH_BYTES = 32
-_BLOB_ID = re.compile("[0-9a-f]{64}")
+_is_blob_id = re.compile("[0-9a-f]{64}").fullmatch
 _DOORS = 16
 _OF_PARTS = 1 << 63
 """Added to the size in a list that names parts: no blob has so many bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkList:
+class ChunkList(msgspec.Struct, frozen=True):
     """A blob's size and chunk hashes; its root is the blob's id, so it proves itself."""
 
     size_bytes: int
@@ -82,6 +82,8 @@ def _spans(size_bytes: int, parts: tuple[int, ...]) -> tuple[tuple[int, int], ..
 def chunk_list(data: Buffer) -> ChunkList:
     view = memoryview(data)
     parts = sizes_of(view, len(view))
+    if not parts and 0 < len(view) <= CHUNK_BYTES:
+        return ChunkList(len(view), (blake3.blake3(view).digest(),))
     chunks = (view[start:stop] for start, stop in _spans(len(view), parts))
     return ChunkList(len(view), tuple(blake3.blake3(chunk).digest() for chunk in chunks), parts)
 
@@ -105,7 +107,7 @@ def read_chunk_list(data: bytes, blob: BlobId) -> ChunkList | None:
 
 
 def is_blob_id(text: str) -> bool:
-    return _BLOB_ID.fullmatch(text) is not None
+    return _is_blob_id(text) is not None
 
 
 @dataclass(slots=True)
@@ -147,9 +149,9 @@ class BlobStore:
     def size(self, blob: BlobId) -> int | None:
         return self._disk.size(_path(blob)) if is_blob_id(blob) else None
 
-    def put(self, data: Buffer) -> BlobId:
-        """Store bytes durably; their id."""
-        chunks = chunk_list(data)
+    def put(self, data: Buffer, chunks: ChunkList | None = None) -> BlobId:
+        """Store bytes durably; their id. `chunks` is their list, where it was made already."""
+        chunks = chunk_list(data) if chunks is None else chunks
         blob = chunks.blob
         with self._door(blob):
             if not self.has(blob):

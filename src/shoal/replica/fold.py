@@ -236,8 +236,9 @@ def each_chunk(combine: Combine, like: torch.Tensor, take: Take) -> None:
     def some(spans: Spans) -> None:
         out, scratch = torch.empty_like(like[:CHUNK]), torch.empty_like(like[:CHUNK])
         for start, stop in spans:
-            values = out[: stop - start]
-            combine(start, stop, values, scratch[: stop - start])
+            whole = stop - start == out.numel()  # As all are but the last: no slice is needed.
+            values = out if whole else out[: stop - start]
+            combine(start, stop, values, scratch if whole else scratch[: stop - start])
             take(start, stop, values.clamp_(-LARGEST, LARGEST))
 
     in_chunks(like.numel(), like.device, some)

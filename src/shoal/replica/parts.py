@@ -26,7 +26,7 @@ def join_parts(payloads: Sequence[bytes]) -> bytes:
 
 def header_bytes(first: Buffer) -> int:
     """How long the header is of a blob that begins so; 0 if it is not one of parts."""
-    if len(first) < FIRST_BYTES or bytes(first[: len(MAGIC)]) != MAGIC:
+    if len(first) < FIRST_BYTES or first[: len(MAGIC)] != MAGIC:
         return 0
     (count,) = _COUNT.unpack_from(first, len(MAGIC))
     return FIRST_BYTES + 8 * count if 0 < count <= MAX_PARTS else 0

@@ -43,11 +43,12 @@ def initial_state(layout: Layout, params: torch.Tensor, slots: tuple[str, ...]) 
 def state_hash(state: State) -> str:
     """The Merkle root: chunks under vectors under fragments under the state."""
     root = blake3.blake3(b"state")
+    vectors = [(name.encode(), _bytes_of(vector)) for name, vector in _vectors(state)]
     for index, fragment in enumerate(state.layout.fragments):
         node = blake3.blake3(fragment.name.encode())
-        for name, vector in _vectors(state):
-            node.update(name.encode())
-            for chunk in _chunks(vector[fragment.start : fragment.stop]):
+        for name, values in vectors:
+            node.update(name)
+            for chunk in _chunks(values[4 * fragment.start : 4 * fragment.stop]):
                 node.update(blake3.blake3(chunk).digest())
         if state.steps:
             node.update(b"steps").update(state.steps[index].to_bytes(8, "little"))
@@ -98,8 +99,7 @@ def _vectors(state: State) -> list[tuple[str, torch.Tensor]]:
     return [("params", state.params), *sorted(state.slots.items())]
 
 
-def _chunks(vector: torch.Tensor) -> list[memoryview]:
-    view = _bytes_of(vector)
+def _chunks(view: memoryview) -> list[memoryview]:
     return [view[i : i + HASH_CHUNK_BYTES] for i in range(0, len(view), HASH_CHUNK_BYTES)]
 
 

@@ -119,6 +119,7 @@ class Swarm:
     ) -> dict[int, bytes] | None:
         """These chunks of a blob, checked, from this disk or from others, and not stored."""
         pieces: dict[int, bytes] = {}
+        blob = chunks.blob
 
         async def accept(index: int, data: bytes) -> bool:
             good = blake3.blake3(data).digest() == chunks.hashes[index]
@@ -127,12 +128,12 @@ class Swarm:
             return good
 
         for index in wanted:
-            data = await self._host.work(partial(self._store.read, chunks.blob, *chunks.span(index)))
+            data = await self._host.work(partial(self._store.read, blob, *chunks.span(index)))
             if data is None or not await accept(index, data):
                 break
         spans = {index: chunks.span(index) for index in wanted if index not in pieces}
         if spans:
-            transfer = self._transfer(f"blobs/{chunks.blob}", spans, accept)
+            transfer = self._transfer(f"blobs/{blob}", spans, accept)
             await transfer.run(self.order(peers))
         return pieces if len(pieces) == len(set(wanted)) else None
 
@@ -161,15 +162,15 @@ class Swarm:
 
     async def _push_at_once(self, chunks: ChunkList, peer: Peer) -> Signed | None:
         """All of a small blob, unannounced and side by side: the receipt is back after one round trip."""
-        size_bytes = chunks.size_bytes
-        data = await self._host.work(partial(self._store.read, chunks.blob, 0, size_bytes))
+        blob, size_bytes = chunks.blob, chunks.size_bytes
+        data = await self._host.work(partial(self._store.read, blob, 0, size_bytes))
         if data is None:
             return None
         parts = max(1, min(PUSH_LINES, size_bytes // LEAST_RANGE_BYTES))
         step = -(-size_bytes // parts)
 
         async def one(offset: int) -> Signed | None:
-            path = f"blobs/{chunks.blob}/at/{offset}/{size_bytes}"
+            path = f"blobs/{blob}/at/{offset}/{size_bytes}"
             return (await self._put(peer, path, data[offset : offset + step])).receipt
 
         try:
@@ -213,9 +214,10 @@ class Swarm:
 
     async def _fetch_small(self, blob: BlobId, size_bytes: int, peers: Sequence[Peer]) -> TransferReport:
         async def accept(_: int, data: bytes) -> bool:
-            if chunk_list(data).blob != blob:
+            chunks = chunk_list(data)
+            if chunks.blob != blob:
                 return False
-            await self._host.work(partial(self._store.put, data))
+            await self._host.work(partial(self._store.put, data, chunks))
             return True
 
         report = TransferReport()

@@ -7,6 +7,7 @@ entry's hash covers its exact bytes and, through `previous`, all entries before 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import msgspec
 
@@ -18,17 +19,20 @@ from shoal.wire.signed import Signed, digest, parse, sign
 
 MAX_ENTRY_BYTES = 3 << 20
 """Less than a frame may have, so that any entry can be sent."""
+SHORT_BYTES = 16 << 10
+"""What is longer is not remembered once it was read."""
 NO_HEAD = Head(-1, "")
 _encode = msgspec.msgpack.Encoder().encode
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """An entry with the hash that names it and the bytes that carry it."""
 
     entry: Entry
     hash: str
     encoded: bytes
+    signed: Signed
+    """What `encoded` says."""
 
     @property
     def head(self) -> Head:
@@ -44,23 +48,30 @@ def make_link(identity: Signer, run: RunId, head: Head, term: int, time_ms: int,
     encoded = _encode(signed)
     if len(encoded) > MAX_ENTRY_BYTES:
         raise BadEntry(f"{len(encoded)} bytes, more than an entry may have")
-    return Link(entry, digest(signed.payload), encoded)
+    return Link(entry, digest(signed.payload), encoded, signed)
 
 
 def read_link(encoded: bytes) -> Link:
     """Parse an entry. Raises `BadEntry` if the bytes are not one."""
     if len(encoded) > MAX_ENTRY_BYTES:
         raise BadEntry(f"{len(encoded)} bytes, more than an entry may have")
+    return _remembered(encoded) if len(encoded) <= SHORT_BYTES else _read(encoded)
+
+
+def _read(encoded: bytes) -> Link:
     signed = parse(encoded, Signed)
     entry = parse(signed.payload, Entry) if signed else None
     if signed is None or entry is None:
         raise BadEntry("its bytes cannot be read as an entry")
-    return Link(entry, digest(signed.payload), encoded)
+    return Link(entry, digest(signed.payload), encoded, signed)
+
+
+# Entries are read again when peers compare their logs, on replay, and by everybody who shares a process.
+_remembered = lru_cache(maxsize=512)(_read)
 
 
 def check_signature(link: Link, public: bytes) -> bool:
-    signed = parse(link.encoded, Signed)
-    return signed is not None and verify(public, "Entry", signed.payload, signed.signature)
+    return verify(public, "Entry", link.signed.payload, link.signed.signature)
 
 
 def check_link(link: Link, head: Head, term: int, run: RunId, public: bytes) -> None:

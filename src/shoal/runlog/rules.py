@@ -86,7 +86,7 @@ def check_body(view: RunView, body: Body) -> Opened:
             check_key(view, body)
             require(len(body.name) <= MAX_TEXT, "has a name that is too long")
         case Left():
-            require(body.node in view.members, f"lets {body.node} leave, who never joined")
+            require(body.node in view.members, "lets {} leave, who never joined", body.node)
             require(len(body.reason) <= MAX_TEXT, "has a reason that is too long")
         case Plan():
             _check_plan(view, body)
@@ -97,18 +97,18 @@ def check_body(view: RunView, body: Body) -> Opened:
         case Attestations():
             return Opened(words=tuple(open_attestation(view, item) for item in body.items))
         case Snapshot():
-            require(view.stands(body.at), f"snapshots position {body.at}, which does not stand")
+            require(view.stands(body.at), "snapshots position {}, which does not stand", body.at)
         case Graft():
             _check_graft(view, body)
         case Rewind():
             may = view.may_rewind(body.to)
-            require(may, f"rewinds to {body.to}, which does not stand or is not kept")
+            require(may, "rewinds to {}, which does not stand or is not kept", body.to)
         case Stopped():
             require(view.unsettled is None, "stops the run before the digests of its last seal")
             _check_rejected(view, body.rejected)
         case Funded():
             bounded = body.add_micro > 0 and view.funded_micro + body.add_micro <= MOST_FUNDS_MICRO
-            require(bounded, f"funds the run with {body.add_micro}, not with something up to a bound")
+            require(bounded, "funds the run with {}, not with something up to a bound", body.add_micro)
             require(len(body.reason) <= MAX_TEXT, "has a reason that is too long")
         case Audits():
             screened = tuple(open_screening(view, item) for item in body.screenings)
@@ -128,7 +128,7 @@ def check_body(view: RunView, body: Body) -> Opened:
 
 def _check_plan(view: RunView, plan: Plan) -> None:
     require(view.unsettled is None, "plans a round before the digests of the last seal")
-    require(plan.round == view.round, f"plans round {plan.round} where {view.round} is next")
+    require(plan.round == view.round, "plans round {} where {} is next", plan.round, view.round)
     known = bool(plan.fragments) and all(f in range(len(view.versions)) for f in plan.fragments)
     require(known, "plans unknown fragments")
     require(len(set(plan.fragments)) == len(plan.fragments), "plans one fragment twice")
@@ -136,7 +136,7 @@ def _check_plan(view: RunView, plan: Plan) -> None:
     require(same, "plans other fragments than the round's first plan")
     require(plan.weights in WEIGHTS, "weighs by what is no measure")
     require(len(plan.reason) <= MAX_PLAN_TEXT, "has a reason that is too long")
-    require(0 < plan.rate <= 1, f"steps at {plan.rate} of the outer rate, not above 0 and at most 1")
+    require(0 < plan.rate <= 1, "steps at {} of the outer rate, not above 0 and at most 1", plan.rate)
     same = view.plan is None or plan.rate == view.plan.rate
     require(same, "steps at another rate than the round's first plan")
     _check_sharding(view, plan)
@@ -145,7 +145,7 @@ def _check_plan(view: RunView, plan: Plan) -> None:
     require(len(set(names)) == len(names), "assigns one member twice")
     start = view.next_counter
     for assignment in plan.members:
-        require(assignment.node in view.members, f"assigns work to {assignment.node}, not a member")
+        require(assignment.node in view.members, "assigns work to {}, not a member", assignment.node)
         _check_assignment(assignment, start)
         start = assignment.data.start + assignment.data.count
 
@@ -186,23 +186,23 @@ def _check_graft(view: RunView, graft: Graft) -> None:
 def _check_assignment(work: Assignment, start: int) -> None:
     """Whole steps, on samples from `start` on, with bounds on their time."""
     whole = work.batch > 0 and work.steps > 0 and work.spare >= 0
-    require(whole, f"assigns {work.node} less than one step")
+    require(whole, "assigns {} less than one step", work.node)
     bounded = 0 <= work.staleness <= MAX_STALENESS and work.window_ms >= 0
-    require(bounded, f"gives {work.node} no proper time for its work")
-    require(1 <= work.thin <= MAX_THIN, f"thins the update of {work.node} by {work.thin}")
-    require(0 <= work.codec <= MAX_CHOICES, f"has the update of {work.node} encoded by no codec")
+    require(bounded, "gives {} no proper time for its work", work.node)
+    require(1 <= work.thin <= MAX_THIN, "thins the update of {} by {}", work.node, work.thin)
+    require(0 <= work.codec <= MAX_CHOICES, "has the update of {} encoded by no codec", work.node)
     told = work.expected_ms >= 0 and len(work.reason) <= MAX_TEXT
-    require(told, f"gives {work.node} no proper reason for its work")
+    require(told, "gives {} no proper reason for its work", work.node)
     span = work.batch * (work.steps + work.spare)
     fits = work.data.start >= start and work.data.count == span
-    require(fits, f"assigns {work.node} samples that overlap others'")
+    require(fits, "assigns {} samples that overlap others'", work.node)
 
 
 def _check_seal(view: RunView, seal: Seal) -> tuple[Update, ...]:
     if view.plan is None:
         raise BadEntry("seals a round that was not planned")
     require(seal.fragments == view.plan.fragments, "seals other fragments than were planned")
-    require(seal.round == view.round, f"seals round {seal.round} where {view.round} is next")
+    require(seal.round == view.round, "seals round {} where {} is next", seal.round, view.round)
     require(bool(seal.accepted), "seals no update")
     updates = tuple(view.open_accepted(item) for item in seal.accepted)
     nodes = [update.claim.node for update in updates]
@@ -221,10 +221,10 @@ def _check_whole(view: RunView, whole: int, counted: int) -> None:
         tokens = most_tokens(view)
         out = [list(plans.values()) for plans in view.planned.values()]
         most = sum(max(work.whole_weight(tokens, spare=True) for work in works) for works in out)
-        require(counted <= whole <= most, f"has a fleet of weight {whole}, not {counted} to {most}")
+        require(counted <= whole <= most, "has a fleet of weight {}, not {} to {}", whole, counted, most)
 
 
 def _check_rejected(view: RunView, rejected: tuple[Rejected, ...]) -> None:
     for rejection in rejected:
-        require(rejection.node in view.members, f"rejects {rejection.node}, not a member")
+        require(rejection.node in view.members, "rejects {}, not a member", rejection.node)
         require(len(rejection.reason) <= MAX_TEXT, "has a reason that is too long")

@@ -27,7 +27,7 @@ from shoal.runlog.entries import (
     Verdict,
 )
 from shoal.runlog.work import Planned
-from shoal.wire.signed import Signed, parse
+from shoal.wire.signed import Signed, parse, parse_again
 
 if TYPE_CHECKING:
     from shoal.runlog.view import Member, RunView, Update
@@ -43,28 +43,29 @@ PRIVATE_BYTES = 12
 """For each parameter: two moments of the inner optimiser, and the residual."""
 TOKENS_A_SAMPLE = 1 << 20
 """Where the data has no context length to say."""
-_HASH, _NODE = re.compile("[0-9a-f]{64}"), re.compile("[0-9a-f]{40}")
+_is_hash, _is_node = re.compile("[0-9a-f]{64}").fullmatch, re.compile("[0-9a-f]{40}").fullmatch
 
 
-def require(holds: bool, otherwise: str) -> None:
-    """Raise `BadEntry` unless something holds; the text completes "entry N ..."."""
+def require(holds: bool, otherwise: str, *about: object) -> None:
+    """Raise `BadEntry` unless something holds; the text, with what it is about in its braces, completes "entry N ...".
+    It is put together only then: a hundred checks are made for each that fails."""
     if not holds:
-        raise BadEntry(otherwise)
+        raise BadEntry(otherwise.format(*about) if about else otherwise)
 
 
 def is_hash(text: str) -> bool:
-    return _HASH.fullmatch(text) is not None
+    return _is_hash(text) is not None
 
 
 def is_node(text: str) -> bool:
-    return _NODE.fullmatch(text) is not None
+    return _is_node(text) is not None
 
 
 def open_claim(view: RunView, signed: Signed) -> Claim:
     """The claim, if it may be sealed now. Raises `BadEntry` with the reason otherwise."""
     require(len(signed.payload) <= MAX_CLAIM_BYTES, "has a claim that is too long")
     # The node is named inside the payload; parse it unchecked to learn whose key to check it with.
-    claim = parse(signed.payload, Claim)
+    claim = parse_again(signed.payload, Claim)
     member = view.members.get(claim.node) if claim else None
     if claim is None or member is None:
         raise BadEntry("has a claim of a node that is not a member")
@@ -79,32 +80,51 @@ def open_claim(view: RunView, signed: Signed) -> Claim:
 
 def _check_place(view: RunView, claim: Claim, member: Member) -> Planned:
     """This run, work that is open, its round, its base, and a sequence that is new; the work."""
-    who = f"has a claim of {claim.node[:12]}"
-    require(claim.run == view.run, f"{who} for another run")
-    require(claim.sequence > member.last_sequence, f"{who} whose sequence was settled before")
+    require(claim.run == view.run, "has a claim of {:.12} for another run", claim.node)
+    require(
+        claim.sequence > member.last_sequence,
+        "has a claim of {:.12} whose sequence was settled before",
+        claim.node,
+    )
     planned = view.planned.get(claim.node, {}).get(claim.plan)
     if planned is None:
-        raise BadEntry(f"{who} that is not in an open plan at {claim.plan}")
-    require(claim.round == planned.round, f"{who} for round {claim.round}, not {planned.round}")
+        raise BadEntry(f"has a claim of {claim.node[:12]} that is not in an open plan at {claim.plan}")
+    require(
+        claim.round == planned.round,
+        "has a claim of {:.12} for round {}, not {}",
+        claim.node,
+        claim.round,
+        planned.round,
+    )
     head = claim.head
     on_chain = 0 <= head.position < view.length and view.hashes[head.position] == head.hash
-    require(on_chain, f"{who} who stood on another log")
-    require(claim.base == planned.base, f"{who} from another base than {planned.base}")
+    require(on_chain, "has a claim of {:.12} who stood on another log", claim.node)
+    require(
+        claim.base == planned.base,
+        "has a claim of {:.12} from another base than {}",
+        claim.node,
+        planned.base,
+    )
     return planned
 
 
 def _check_content(view: RunView, claim: Claim) -> None:
     """Every field within what the model and the format allow."""
-    who = f"has a claim of {claim.node[:12]}"
     named = all(map(is_hash, (claim.blob, claim.local_before, claim.local_after, *claim.pieces)))
-    require(named, f"{who} with a malformed field")
-    require(pieces.are_sound(claim), f"{who} with pieces that cannot be")
-    require(math.isfinite(claim.loss), f"{who} with a loss that is no number")
-    require(claim.steps > 0 and claim.samples > 0, f"{who} without work")
-    require(claim.steps <= claim.samples, f"{who} of {claim.steps} steps on {claim.samples} samples")
+    require(named, "has a claim of {:.12} with a malformed field", claim.node)
+    require(pieces.are_sound(claim), "has a claim of {:.12} with pieces that cannot be", claim.node)
+    require(math.isfinite(claim.loss), "has a claim of {:.12} with a loss that is no number", claim.node)
+    require(claim.steps > 0 and claim.samples > 0, "has a claim of {:.12} without work", claim.node)
+    require(
+        claim.steps <= claim.samples,
+        "has a claim of {:.12} of {} steps on {} samples",
+        claim.node,
+        claim.steps,
+        claim.samples,
+    )
     numel = view.genesis.layout.numel if view.genesis else 0
     fits = 0 < claim.size_bytes <= 8 * numel + SPARE_BYTES
-    require(fits, f"{who} of {claim.size_bytes} bytes for {numel} parameters")
+    require(fits, "has a claim of {:.12} of {} bytes for {} parameters", claim.node, claim.size_bytes, numel)
 
 
 def _check_merges(view: RunView, claim: Claim) -> None:
@@ -115,25 +135,48 @@ def _check_merges(view: RunView, claim: Claim) -> None:
     )
     inside = all(0 <= taken.position < view.length and 0 <= taken.step <= claim.steps for taken in merges)
     sound = len(merges) <= MAX_MERGES and ordered and inside
-    require(sound, f"has a claim of {claim.node[:12]} with merges that cannot be")
+    require(sound, "has a claim of {:.12} with merges that cannot be", claim.node)
 
 
 def _check_data(view: RunView, claim: Claim, member: Member, planned: Planned) -> None:
     """Samples that were this node's to train, each counted once, the last of them in this plan."""
-    who = f"has a claim of {claim.node[:12]}"
     ranges = claim.data
-    require(0 < len(ranges) <= MAX_RANGES, f"{who} with {len(ranges)} data ranges")
-    require(all(part.count > 0 for part in ranges), f"{who} with an empty data range")
+    require(
+        0 < len(ranges) <= MAX_RANGES, "has a claim of {:.12} with {} data ranges", claim.node, len(ranges)
+    )
+    require(
+        all(part.count > 0 for part in ranges), "has a claim of {:.12} with an empty data range", claim.node
+    )
     counted = sum(part.count for part in ranges)
-    require(claim.samples == counted, f"{who} of {claim.samples} samples on {counted} counters")
+    require(
+        claim.samples == counted,
+        "has a claim of {:.12} of {} samples on {} counters",
+        claim.node,
+        claim.samples,
+        counted,
+    )
     ordered = all(_end(one) <= two.start for one, two in itertools.pairwise(ranges))
-    require(ordered and ranges[0].start >= member.counted_to, f"{who} that counts samples again")
+    require(
+        ordered and ranges[0].start >= member.counted_to,
+        "has a claim of {:.12} that counts samples again",
+        claim.node,
+    )
     # A round that is planned again and again pushes its first plan out of the latest assignments.
     whole = (*member.assigned, planned.data)
     own = all(any(_inside(part, mine) for mine in whole) for part in ranges)
-    require(own and _inside(ranges[-1], planned.data), f"{who} on samples that were not assigned to it")
+    require(
+        own and _inside(ranges[-1], planned.data),
+        "has a claim of {:.12} on samples that were not assigned to it",
+        claim.node,
+    )
     tokens = claim.samples * most_tokens(view)
-    require(0 <= claim.tokens <= tokens, f"{who} of {claim.tokens} tokens on {claim.samples} samples")
+    require(
+        0 <= claim.tokens <= tokens,
+        "has a claim of {:.12} of {} tokens on {} samples",
+        claim.node,
+        claim.tokens,
+        claim.samples,
+    )
 
 
 def most_bytes(genesis: Genesis) -> int:
@@ -155,7 +198,7 @@ def open_receipts(view: RunView, claim: Claim, receipts: tuple[Signed, ...]) -> 
 def read_receipts(view: RunView, claim: Claim, receipts: tuple[Signed, ...]) -> tuple[Receipt, ...]:
     """The receipts for a claim's blob or pieces of it, each of another holder or for another piece. Raises `BadEntry`
     if one does not hold, or there is none."""
-    require(len(receipts) <= MAX_RECEIPTS, f"has {len(receipts)} storage receipts for one update")
+    require(len(receipts) <= MAX_RECEIPTS, "has {} storage receipts for one update", len(receipts))
     found: dict[tuple[NodeId, BlobId], Receipt] = {}
     for signed in receipts:
         receipt = open_receipt(view, signed)
@@ -163,7 +206,7 @@ def read_receipts(view: RunView, claim: Claim, receipts: tuple[Signed, ...]) -> 
         if receipt is None or not fits or (receipt.holder, receipt.blob) in found:
             raise BadEntry(f"has a storage receipt for {claim.blob[:12]} that does not hold")
         found[receipt.holder, receipt.blob] = receipt
-    require(bool(found), f"accepts {claim.blob[:12]}, which nobody but its author holds")
+    require(bool(found), "accepts {:.12}, which nobody but its author holds", claim.blob)
     return tuple(found.values())
 
 
@@ -200,10 +243,10 @@ def open_folding(view: RunView, signed: Signed) -> Folding:
     numbers = [number for number, _, _ in word.items]
     own = [number for number, shard in enumerate(step.shards) if word.node in shard.folders]
     fair = numbers == sorted(set(numbers)) and set(numbers) <= set(own)
-    require(fair, f"has a word of {word.node[:12]} on shards that it was not drawn for")
+    require(fair, "has a word of {:.12} on shards that it was not drawn for", word.node)
     for number, blob, size_bytes in word.items:
         sound = is_hash(blob) and 0 < size_bytes <= step.shards[number].most_bytes
-        require(sound, f"has a word of {word.node[:12]} on a digest that cannot be")
+        require(sound, "has a word of {:.12} on a digest that cannot be", word.node)
     return word
 
 
@@ -227,7 +270,7 @@ def open_verdict(view: RunView, signed: Signed) -> Verdict:
         raise BadEntry("has a verdict that no member signed")
     claims = [(update.claim.node, update.claim.sequence) for update in _updates_at(view, word.run, word.at)]
     require((word.author, word.sequence) in claims, "has a verdict on a claim that its seal does not have")
-    require(word.author != word.node, f"has a verdict of {word.node[:12]} on itself")
+    require(word.author != word.node, "has a verdict of {:.12} on itself", word.node)
     finite = math.isfinite(word.distance) and math.isfinite(word.tolerance)
     sound = finite and (word.replayed is None or is_hash(word.replayed))
     require(sound and word.outcome in OUTCOMES, "has a malformed verdict")
@@ -247,7 +290,7 @@ def _updates_at(view: RunView, run: RunId, at: Head) -> tuple[Update, ...]:
 
 
 def _parse_small(signed: Signed, kind: type[T]) -> T | None:
-    return parse(signed.payload, kind) if len(signed.payload) <= MAX_WORD_BYTES else None
+    return parse_again(signed.payload, kind) if len(signed.payload) <= MAX_WORD_BYTES else None
 
 
 def _end(part: DataRange) -> int:

@@ -54,6 +54,8 @@ from shoal.wire.identity import node_id
 __all__ = ["MAX_TEXT", "Finding", "Member", "RunView", "SavedState", "Step", "Totals", "Update"]
 __all__ += ["head_of", "verify_log"]
 
+_MOVE_KEPT = (Genesis, Snapshot, Rewind)
+"""After these entries other saved states may be the kept ones."""
 ASSIGNMENTS_KEPT = 8
 VERDICTS_KEPT = 16
 KEPT_SNAPSHOTS = 2
@@ -193,7 +195,9 @@ class RunView:
     def __init__(self) -> None:
         self.run = RunId("")
         self.genesis: Genesis | None = None
+        self.coordinator = NodeId("")
         self.head = NO_HEAD
+        self.length = 0
         self.term = 0
         self.time_ms = 0
         self.hashes: list[str] = []
@@ -227,10 +231,6 @@ class RunView:
     # --- reading ---------------------------------------------------------------------------------------
 
     @property
-    def length(self) -> int:
-        return self.head.position + 1
-
-    @property
     def at(self) -> int:
         """The position whose state is current: the last standing seal, or 0."""
         return self.path[-1].position if self.path else 0
@@ -260,10 +260,6 @@ class RunView:
         """The key that speaks for a member or for the coordinator now; None if there is none."""
         keys = self.keys.get(node)
         return keys.current or None if keys else None
-
-    @property
-    def coordinator(self) -> NodeId:
-        return node_id(self.genesis.coordinator) if self.genesis else NodeId("")
 
     @property
     def coordinator_keys(self) -> tuple[bytes, ...]:
@@ -351,6 +347,7 @@ class RunView:
         self._take(entry, self.check(body))
         self.run, self.head, self.term, self.time_ms = run, link.head, entry.term, entry.time_ms
         self.hashes.append(link.hash)
+        self.length = entry.position + 1
         if isinstance(body, Plan) and not self.began_ms:
             self.began_ms = entry.time_ms
 
@@ -379,18 +376,18 @@ class RunView:
         whole = [receipt.holder for receipt in receipts if receipt.blob == claim.blob]
         held = held_pieces(claim, receipts)
         missing = lacking(claim, held, whole, holders)
-        require(not missing, f"accepts {claim.blob[:12]}, though {missing}")
+        require(not missing, "accepts {:.12}, though {}", claim.blob, missing)
         return Update(claim, item.weight, holders, ages if any(ages) else (), work.place, work, held)
 
     def _take(self, entry: Entry, opened: Opened) -> None:
         body = entry.body
         if entry.term != self.term:
             self.pace.interrupted()
-        if isinstance(body, Genesis | Snapshot | Rewind):
+        if isinstance(body, _MOVE_KEPT):
             self._kept = None
         match body:
             case Genesis():
-                self.genesis = body
+                self.genesis, self.coordinator = body, node_id(body.coordinator)
                 self.keys[self.coordinator] = Keys(body.coordinator)
                 self.versions = [0] * len(body.layout.fragments)
                 saved = SavedState(0, body.state, body.snapshot, body.snapshot_bytes, ())

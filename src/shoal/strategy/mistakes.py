@@ -70,7 +70,7 @@ def _is_plain(value: object) -> bool:
 
 def _is_plain_text(value: object) -> bool:
     """Text without halves of characters, which no file can hold."""
-    return isinstance(value, str) and not any("\ud800" <= c <= "\udfff" for c in value)
+    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value))
 
 
 def shown(value: object) -> str:

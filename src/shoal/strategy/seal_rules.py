@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from shoal.base.ids import NodeId
 from shoal.runlog.work import MAX_STALENESS
 
@@ -36,8 +38,7 @@ class Timing:
     """What the others are waited for then."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundNow:
+class RoundNow(msgspec.Struct, frozen=True, kw_only=True):
     """An open round. Times are seconds on the coordinator's clock."""
 
     now: float
@@ -56,19 +57,16 @@ class RoundNow:
     """What the planner says, where it plans by what was measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     reason: str
     until: float
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(msgspec.Struct, frozen=True):
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Replan:
+class Replan(msgspec.Struct, frozen=True):
     """Nobody delivered: plan the same round again with whoever is there."""
 
     reason: str

@@ -9,7 +9,8 @@ every frame of a connection has the version that was agreed on, and no other is 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 
 from shoal.base.errors import ShoalError
 from shoal.base.host import Channel
@@ -69,17 +70,18 @@ class Speaking:
     def __init__(self, channel: Channel, version: int) -> None:
         self.version = version
         self.inner = channel
+        self._begin = _ARRAY + bytes([version])
 
     def admit(self) -> None:
         self.inner.admit()
 
-    async def send(self, frame: bytes) -> None:
-        await self.inner.send(stamped(frame, self.version))
+    def send(self, frame: bytes) -> Coroutine[Any, Any, None]:
+        return self.inner.send(stamped(frame, self.version))
 
     async def recv(self) -> bytes:
         while True:
             frame = await self.inner.recv()
-            if frame[:_PLACE] != _ARRAY or frame[_PLACE : _PLACE + 1] == bytes([self.version]):
+            if frame.startswith(self._begin) or not frame.startswith(_ARRAY):
                 return frame
 
     async def close(self) -> None:

@@ -162,7 +162,7 @@ class Clerk:
             return link
         entry = msgspec.structs.replace(link.entry, **changes)
         signed = sign(self.identity, entry)
-        return Link(entry, digest(signed.payload), msgspec.msgpack.encode(signed))
+        return Link(entry, digest(signed.payload), msgspec.msgpack.encode(signed), signed)
 
     def append(self, body: Body) -> int:
         link = self.make(body)

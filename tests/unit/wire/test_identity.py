@@ -64,3 +64,13 @@ def test_verify_never_raises(public: bytes, signature: bytes) -> None:
 def test_a_secret_has_32_bytes(secret: bytes) -> None:
     with pytest.raises(ValueError, match="32"):
         Identity(secret)
+
+
+def test_what_was_found_sound_says_nothing_of_other_words_under_the_same_signature() -> None:
+    signature = ONE.sign("Claim", b"words")
+    identity.forget_checks()
+    for _ in range(2):
+        assert verify(ONE.public, "Claim", b"words", signature)
+        assert not verify(ONE.public, "Claim", b"other words", signature)
+        assert not verify(ONE.public, "Receipt", b"words", signature)
+        assert not verify(TWO.public, "Claim", b"words", signature)

@@ -2,7 +2,7 @@ import msgspec
 
 from shoal.runlog.entries import Attestation, Head, Receipt
 from shoal.wire.identity import Identity
-from shoal.wire.signed import Signed, digest, open_signed, parse, sign
+from shoal.wire.signed import Signed, digest, open_signed, parse, parse_again, sign
 
 ONE, TWO = Identity(b"1" * 32), Identity(b"2" * 32)
 RECEIPT = Receipt(run="r", holder=ONE.node, blob="b" * 64, size_bytes=1)  # type: ignore[arg-type]
@@ -40,3 +40,10 @@ def test_deep_nesting_is_refused_however_deep_the_stack() -> None:
 
 def test_digest_is_hex_of_32_bytes() -> None:
     assert len(digest(b"")) == 64 and digest(b"a") != digest(b"b")
+
+
+def test_what_is_met_again_is_read_once_and_only_as_what_it_is() -> None:
+    raw = msgspec.msgpack.encode(RECEIPT)
+    first = parse_again(raw, Receipt)
+    assert first == RECEIPT and parse_again(bytes(bytearray(raw)), Receipt) is first
+    assert parse_again(raw, Attestation) is None and parse_again(raw[:-1], Receipt) is None

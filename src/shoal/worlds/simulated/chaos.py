@@ -10,7 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -31,7 +32,7 @@ from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.founding import TOKEN, found_run, identity_of, make_trainer
 from shoal.worlds.simulated.host import SimHost
 from shoal.worlds.simulated.liars import LIARS
-from shoal.worlds.simulated.loop import SimLoop, call_later
+from shoal.worlds.simulated.loop import SimLoop, call_later, collected_at_once
 from shoal.worlds.simulated.network import Faults, HostDied, SimNetwork
 from shoal.worlds.simulated.referee import Foul, Referee
 from shoal.worlds.simulated.scenario import Scenario, draw_scenario, with_standbys
@@ -49,7 +50,7 @@ class Outcome:
     virtual_s: float
     crashes: int
     takeovers: int
-    cpu_s: float
+    cpu_s: float = 0.0
 
 
 def run_seed(seed: int, *, failover: bool = False, kind: str = "") -> Outcome:
@@ -58,6 +59,12 @@ def run_seed(seed: int, *, failover: bool = False, kind: str = "") -> Outcome:
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     torch.set_num_threads(1)
     began = time.process_time()
+    with collected_at_once():
+        outcome = _play(seed, failover, kind)
+    return replace(outcome, cpu_s=time.process_time() - began)
+
+
+def _play(seed: int, failover: bool, kind: str) -> Outcome:
     scenario = draw_scenario(seed)
     scenario = with_standbys(scenario, kind) if failover else scenario
     loop = SimLoop(seed, event_budget=EVENT_BUDGET)
@@ -77,7 +84,6 @@ def run_seed(seed: int, *, failover: bool = False, kind: str = "") -> Outcome:
         virtual_s=loop.time(),
         crashes=chaos.crashes,
         takeovers=chaos.database.changes + chaos.referee.takeovers,
-        cpu_s=time.process_time() - began,
     )
 
 
@@ -201,7 +207,7 @@ class Chaos:
             skew_s=machine.skew_s,
             rate=machine.rate,
         )
-        host.on_point = lambda point: self._dies_at(host, point)
+        host.on_point = partial(self._dies_at, host)
         place.host = host
         self.loop.trace("start", machine.name)
         work: Awaitable[object]

@@ -52,7 +52,10 @@ class SimDisk:
         """By folder, the names that came or went since it was synced."""
 
     def read(self, path: str, start: int = 0, stop: int | None = None) -> bytes:
-        return bytes(self._inode(path).live[start:stop])
+        live = self._inode(path).live
+        if stop is not None and stop >= len(live):
+            stop = None
+        return bytes(live) if not start and stop is None else bytes(memoryview(live)[start:stop])
 
     def size(self, path: str) -> int | None:
         inode = self._names.get(path)
@@ -97,8 +100,8 @@ class SimDisk:
 
     def list(self, folder: str) -> list[str]:
         prefix = f"{folder}/" if folder else ""
-        names = [name.removeprefix(prefix) for name in self._names if name.startswith(prefix)]
-        return sorted(name for name in names if "/" not in name)
+        names = [name[len(prefix) :] for name in self._names if name.startswith(prefix)]
+        return sorted([name for name in names if "/" not in name])
 
     def sizes(self) -> dict[str, int]:
         """Every file with its size."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shoal.base.disk import Buffer
 from shoal.base.host import Channel, Peer, Resources
 from shoal.base.ids import NodeId
 from shoal.worlds.simulated.disk import SimDisk
-from shoal.worlds.simulated.loop import Owner, SimLoop
+from shoal.worlds.simulated.loop import TICKS, Owner, SimLoop
 from shoal.worlds.simulated.network import HostDied, Link, SimNetwork
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class SimClock:
         self._loop, self._skew_s, self._rate = loop, skew_s, rate
 
     def now(self) -> float:
-        return self._loop.time() * self._rate + 1000.0
+        return self._loop._now_ticks / TICKS * self._rate + 1000.0
 
     def wall_ms(self) -> int:
         return int((1_800_000_000 + self._skew_s + self._loop.time() * self._rate) * 1000)
@@ -70,24 +70,12 @@ class SimHost:
         """Says whether to die here."""
         self._loop = loop
         self._network = network
-        self._disk = disk
-        self._clock = SimClock(loop, skew_s, rate)
-        self._random = random.Random(f"host/{name}/{incarnation}/{loop.rng.random()}")  # noqa: S311
+        self.disk = disk
+        self.clock = SimClock(loop, skew_s, rate)
+        self.random = random.Random(f"host/{name}/{incarnation}/{loop.rng.random()}")  # noqa: S311
         self._speed = speed
         self._inbound = inbound
         network.hosts[name] = self
-
-    @property
-    def clock(self) -> SimClock:
-        return self._clock
-
-    @property
-    def disk(self) -> SimDisk:
-        return self._disk
-
-    @property
-    def random(self) -> random.Random:
-        return self._random
 
     def reached(self, point: str) -> None:
         if not self.alive:
@@ -101,12 +89,12 @@ class SimHost:
         self.alive = False
         self._loop.kill(self.owner)
         self._network.drop_host(self)
-        self._disk.crash(self._loop.rng)
+        self.disk.crash(self._loop.rng)
 
     async def work(self, job: Callable[[], T], *, seconds: float = 0.0) -> T:
         # Small jobs are often done before anything else happens; now and then they take a moment.
-        if seconds or self._random.random() < SLOW_JOBS:
-            await asyncio.sleep(0.002 * self._random.random() + seconds / self._speed)
+        if seconds or self.random.random() < SLOW_JOBS:
+            await asyncio.sleep(0.002 * self.random.random() + seconds / self._speed)
         return job()
 
     async def connect(self, address: str, node: NodeId) -> Channel:
@@ -120,8 +108,10 @@ class SimHost:
         self.resources = resources
         return self.name if self._inbound else ""
 
-    async def get(self, peer: Peer, path: str, start: int, stop: int, *, timeout_s: float) -> bytes:
-        return await self._network.get(self, peer, path, start, stop, timeout_s)
+    def get(
+        self, peer: Peer, path: str, start: int, stop: int, *, timeout_s: float
+    ) -> Coroutine[Any, Any, bytes]:
+        return self._network.get(self, peer, path, start, stop, timeout_s)
 
     async def get_pieces(
         self,
@@ -139,5 +129,5 @@ class SimHost:
                 break
         return len(data)
 
-    async def put(self, peer: Peer, path: str, body: bytes, *, timeout_s: float) -> bytes:
-        return await self._network.put(self, peer, path, body, timeout_s)
+    def put(self, peer: Peer, path: str, body: bytes, *, timeout_s: float) -> Coroutine[Any, Any, bytes]:
+        return self._network.put(self, peer, path, body, timeout_s)

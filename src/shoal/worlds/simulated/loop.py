@@ -16,7 +16,8 @@ import heapq
 import itertools
 import random
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -51,27 +52,17 @@ class SimFuture(_Ordered, asyncio.Future):  # type: ignore[type-arg]
     pass
 
 
-class SimHandle(asyncio.Handle):
-    """A call to come: asyncio's own, which asks for the debug mode whenever it is made or cancelled, without that."""
+class SimHandle(list[Any]):
+    """A call to come: [callback, arguments, context], without a callback once it was cancelled. A list, since one is
+    made for every event, and no Python code runs when a list is."""
 
     __slots__ = ()
-    _args: Any
-    _callback: Any
-    _cancelled: bool
-    _context: contextvars.Context
-    _loop: SimLoop
-    _repr: None
-    _source_traceback: None
-
-    def __init__(
-        self, callback: Any, args: tuple[Any, ...], loop: SimLoop, context: contextvars.Context | None
-    ) -> None:
-        self._callback, self._args, self._loop = callback, args, loop
-        self._context = contextvars.copy_context() if context is None else context
-        self._cancelled, self._repr, self._source_traceback = False, None, None
 
     def cancel(self) -> None:
-        self._cancelled, self._callback, self._args = True, None, None
+        self[0] = self[1] = None
+
+    def cancelled(self) -> bool:
+        return self[0] is None
 
 
 class SimLoop(asyncio.BaseEventLoop):
@@ -96,6 +87,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._graveyard: list[object] = []  # Holding them keeps the collector from running their finally.
         self._digest = hashlib.sha256()
         self._clock_resolution = 0.1 / TICKS
+        self.create_future = partial(SimFuture, loop=self)  # type: ignore[method-assign]
         self.set_exception_handler(lambda _, context: self.failures.append(context))
 
     # --- what the world uses -----------------------------------------------------------------------------
@@ -169,8 +161,8 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # --- what asyncio uses -------------------------------------------------------------------------------
 
-    def create_future(self) -> SimFuture:
-        return SimFuture(loop=self)
+    get_debug = staticmethod(bool)
+    """False, said by what is no Python function: every future and every task asks."""
 
     def create_task(
         self, coro: Any, *, name: Any = None, context: contextvars.Context | None = None
@@ -184,72 +176,107 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:
-        handle = SimHandle(callback, args, self, context)
+        handle = SimHandle((callback, args, contextvars.copy_context() if context is None else context))
         heapq.heappush(self._scheduled, (round(when * TICKS), self._schedule_rng.random(), handle))
         return handle
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:
-        return self.call_at(self._now_ticks / TICKS + delay, callback, *args, context=context)
+        handle = SimHandle((callback, args, contextvars.copy_context() if context is None else context))
+        ticks = round((self._now_ticks / TICKS + delay) * TICKS)
+        heapq.heappush(self._scheduled, (ticks, self._schedule_rng.random(), handle))
+        return handle
 
     def call_soon(  # type: ignore[override]
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:
-        handle = SimHandle(callback, args, self, context)
+        handle = SimHandle((callback, args, contextvars.copy_context() if context is None else context))
         self._ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def _run_once(self) -> None:
-        """One turn: jump the clock to the next timer if nothing is ready, then run what is, in seeded order."""
-        self._interleave()
-        while not self._ready and self._scheduled and not self._stopping:
-            self._wake_timers()
-            self._interleave()
-        ready = self._ready
-        if not ready and not self._stopping:
-            stuck = [f"{task.owner[0]}:{task.get_name()}" for task in self._live()]
-            raise SimError(f"deadlock at t={self.time():.6f}: {stuck}")
-        self.events += len(ready)
-        if self.events > self._event_budget:
-            raise SimError(f"livelock at t={self.time():.6f}: event budget spent")
-        for _ in range(len(ready)):
-            handle = ready.popleft()
-            if not handle._cancelled:
-                handle._run()
+        """Turn after turn until the loop is to stop: jump the clock to the next timer if nothing is ready, then run
+        what is, in seeded order."""
+        dead, paused = self._dead, self._paused
+        while True:
+            ready = self._ready
+            if not ready and self._scheduled and not self._stopping:
+                self._wake_timers()
+            # One call of a host that goes on, as in most turns, needs no order.
+            alone = ready[0][2].get(OWNER, WORLD) if len(ready) == 1 else None
+            if alone is None or alone in dead or alone in paused:
+                self._interleave()
+                ready = self._ready
+                if not ready and not self._stopping:
+                    if not self._scheduled:
+                        stuck = [f"{task.owner[0]}:{task.get_name()}" for task in self._live()]
+                        raise SimError(f"deadlock at t={self.time():.6f}: {stuck}")
+                    continue
+            self.events += len(ready)
+            if self.events > self._event_budget:
+                raise SimError(f"livelock at t={self.time():.6f}: event budget spent")
+            for _ in range(len(ready)):
+                callback, args, context = ready.popleft()
+                if callback is not None:
+                    try:
+                        context.run(callback, *args)
+                    except (SystemExit, KeyboardInterrupt):
+                        raise
+                    except BaseException as error:
+                        self.call_exception_handler({"message": f"{callback} failed", "exception": error})
+            if self._stopping:
+                return
 
     def _wake_timers(self) -> None:
         scheduled = self._scheduled
         now = self._now_ticks = max(self._now_ticks, scheduled[0][0])
         while scheduled and scheduled[0][0] <= now:
             handle = heapq.heappop(scheduled)[2]
-            if not handle._cancelled:
+            if handle[0] is not None:
                 self._ready.append(handle)
 
     def _interleave(self) -> None:
         """Keep FIFO within a host, as asyncio promises; mix the hosts by the seed."""
         ready = self._ready
-        if len(ready) < 2:
-            owner = ready[0]._context.get(OWNER, WORLD) if ready else WORLD
-            if owner not in self._dead and owner not in self._paused:
-                return
+        if not ready:
+            return
         lanes: dict[Owner, deque[SimHandle]] = {}
         for handle in ready:
-            lanes.setdefault(handle._context.get(OWNER, WORLD), deque()).append(handle)
+            owner = handle[2].get(OWNER, WORLD)
+            if owner in lanes:
+                lanes[owner].append(handle)
+            else:
+                lanes[owner] = deque((handle,))
         for owner in list(lanes):
             if owner in self._dead:
                 self._graveyard += lanes.pop(owner)
             elif owner in self._paused:
                 self._paused[owner] += lanes.pop(owner)
+        if len(lanes) <= 1:
+            self._ready = next(iter(lanes.values()), deque())
+            return
         order = [owner for owner, lane in lanes.items() for _ in lane]
-        if len(lanes) > 1:
-            self._schedule_rng.shuffle(order)
-        self._ready = deque(lanes[owner].popleft() for owner in order)
+        self._schedule_rng.shuffle(order)
+        self._ready = deque([lanes[owner].popleft() for owner in order])
+
+
+@contextlib.contextmanager
+def collected_at_once() -> Iterator[None]:
+    """A world that is made and dropped in here is garbage as a whole in the end, and all of it is young: collected
+    then, it is looked at once, and what else the process has is not."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.collect(0)
+        if was_on:
+            gc.enable()
 
 
 def call_later(loop: SimLoop, delay_s: float, callback: Callable[[], None]) -> None:
     """Do something as the world, whoever asks for it: a message in flight outlives its sender."""
-    context = contextvars.Context()
-    loop.call_at(loop.time() + delay_s, callback, context=context)
+    loop.call_later(delay_s, callback, context=contextvars.Context())

@@ -11,17 +11,20 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Peer, Refused
 from shoal.base.ids import NodeId
+from shoal.base.mailbox import Mailbox
 from shoal.worlds.simulated.loop import SimLoop, call_later
 
 if TYPE_CHECKING:
     from shoal.worlds.simulated.host import SimHost
 
 
+_OTHER = bytes(byte ^ 0x55 for byte in range(256))
 GAP_S = 2e-6
 """Between two frames in order: two ticks of the clock, so that rounding cannot make them one moment."""
 
@@ -60,7 +63,7 @@ class SimChannel:
     def __init__(self, network: SimNetwork, here: SimHost, there: SimHost) -> None:
         self._network = network
         self._here, self._there = here, there
-        self._inbox: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._inbox: Mailbox[bytes | None] = Mailbox()
         self._closed = False
         self._last_arrival = 0.0
         self.other: SimChannel
@@ -69,16 +72,18 @@ class SimChannel:
         if self._closed:
             raise ChannelClosed("closed")
         self._network.tap(self._here.name, self._there.name, frame)
-        arrivals = self._network.arrivals(self._here, self._there, len(frame), self._last_arrival)
-        self._last_arrival = max([self._last_arrival, *arrivals[:1]])  # A second copy holds nothing up.
-        for arrival in arrivals:
-            call_later(
-                self._network.loop, arrival - self._network.loop.time(), lambda: self.other.take(frame)
-            )
-        await self._network.drain(self._here)
+        network = self._network
+        arrivals = network.arrivals(self._here, self._there, len(frame), self._last_arrival)
+        if arrivals:
+            self._last_arrival = max(self._last_arrival, arrivals[0])  # A second copy holds nothing up.
+            take = partial(self.other.take, frame)
+            for arrival in arrivals:
+                call_later(network.loop, arrival - network.loop.time(), take)
+        if (ahead := network.ahead_s(self._here)) > BUFFER_S:
+            await asyncio.sleep(ahead - BUFFER_S)
 
     async def recv(self) -> bytes:
-        if self._closed and self._inbox.empty():
+        if self._closed and not self._inbox:
             raise ChannelClosed("closed")
         frame = await self._inbox.get()
         if frame is None:
@@ -118,32 +123,28 @@ class SimNetwork:
         """Sees every control frame as it is sent; for checkers."""
         self.sent_bytes = 0
         self._channels: list[tuple[SimChannel, SimChannel]] = []
-        self._line_free_at: dict[tuple[str, str], float] = {}
-        """When each host's line, "up" or "down", has carried everything booked on it."""
+        self._up_free_at: dict[str, float] = {}
+        self._down_free_at: dict[str, float] = {}
+        """When each host's line has carried everything booked on it."""
         self._rng = loop.rng
 
     def delay(self, sender: SimHost, receiver: SimHost, size: int) -> float:
         """Seconds one message of this size takes now, behind what its lines carry already."""
         jitter = self._rng.random() * (sender.link.jitter_s + receiver.link.jitter_s)
-        clog = self.faults.clogged.get(sender.name, 0.0) + self.faults.clogged.get(receiver.name, 0.0)
-        up = self._book((sender.name, "up"), size / sender.link.up_bytes_s)
-        down = self._book((receiver.name, "down"), size / receiver.link.down_bytes_s)
-        return sender.link.latency_s + receiver.link.latency_s + jitter + max(up, down) + clog
-
-    def _book(self, line: tuple[str, str], seconds: float) -> float:
-        """Queue so many seconds of sending on a line; how long until they are over. The two lines of a transfer
-        queue on their own: a busy receiver does not hold up what its sender has for others."""
+        clogged = self.faults.clogged
+        clog = clogged.get(sender.name, 0.0) + clogged.get(receiver.name, 0.0) if clogged else 0.0
+        # Both lines of a transfer queue on their own: a busy receiver does not hold up what its sender has for others.
         now = self.loop.time()
-        over = max(now, self._line_free_at.get(line, 0.0)) + seconds
-        if seconds:
-            self._line_free_at[line] = over
-        return over - now
+        up_over = max(now, self._up_free_at.get(sender.name, 0.0)) + size / sender.link.up_bytes_s
+        down_over = max(now, self._down_free_at.get(receiver.name, 0.0)) + size / receiver.link.down_bytes_s
+        if size:
+            self._up_free_at[sender.name], self._down_free_at[receiver.name] = up_over, down_over
+        queued = max(up_over - now, down_over - now)
+        return sender.link.latency_s + receiver.link.latency_s + jitter + queued + clog
 
-    async def drain(self, sender: SimHost) -> None:
-        """Wait while the host's uplink is far behind, so that no channel can crowd out the others."""
-        ahead = self._line_free_at.get((sender.name, "up"), 0.0) - self.loop.time()
-        if ahead > BUFFER_S:
-            await asyncio.sleep(ahead - BUFFER_S)
+    def ahead_s(self, sender: SimHost) -> float:
+        """How far the host's uplink is behind: one waits while it is far, lest a channel crowd out the others."""
+        return self._up_free_at.get(sender.name, 0.0) - self.loop.time()
 
     def arrivals(self, sender: SimHost, receiver: SimHost, size: int, after: float) -> list[float]:
         """When a frame arrives: never, once or twice; in order unless the network reorders."""
@@ -181,8 +182,8 @@ class SimNetwork:
                     end._closed = True
                     call_later(self.loop, self.delay(host, end._there, 0), end.other.shut)
         self._channels = [pair for pair in self._channels if not (pair[0]._closed or pair[1]._closed)]
-        for direction in ("up", "down"):
-            self._line_free_at.pop((host.name, direction), None)
+        self._up_free_at.pop(host.name, None)
+        self._down_free_at.pop(host.name, None)
 
     # --- ranges ------------------------------------------------------------------------------------------
 
@@ -200,7 +201,7 @@ class SimNetwork:
         if data is None or not there.alive:
             raise ChannelClosed(f"{peer.node[:12]} does not have {path}")
         if self._rng.random() < self.faults.corrupt:
-            data = bytes(byte ^ 0x55 for byte in data)
+            data = data.translate(_OTHER)
         return data
 
     async def put(self, here: SimHost, peer: Peer, path: str, body: bytes, timeout_s: float) -> bytes:

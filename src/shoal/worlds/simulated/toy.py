@@ -6,7 +6,10 @@ everything a real trainer has (layout, inner state, schedule, validation) at a f
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from shoal.base.errors import ShoalError
@@ -20,6 +23,13 @@ def toy_layout(size: int, fragments: int) -> Layout:
     return make_layout([("a", (third,)), ("b", (third,)), ("c", (size - 2 * third,))], fragments)
 
 
+@lru_cache(maxsize=64)
+def _target(numel: int) -> npt.NDArray[np.float32]:
+    target = np.linspace(-1, 1, numel, dtype=np.float32)
+    target.flags.writeable = False  # It is everybody's.
+    return target
+
+
 class ToyTrainer:
     """Implements `training.trainer.Trainer`: each step moves the parameters towards the batch's mean sample."""
 
@@ -29,7 +39,7 @@ class ToyTrainer:
         self._rate = rate
         self._params = np.zeros(layout.numel, dtype=np.float32)
         self._velocity = np.zeros(layout.numel, dtype=np.float32)
-        self._target = np.linspace(-1, 1, layout.numel, dtype=np.float32)
+        self._target = _target(layout.numel)
 
     def params(self) -> torch.Tensor:
         return torch.from_numpy(self._params)
