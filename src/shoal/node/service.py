@@ -302,7 +302,7 @@ class NodeService:
                 if self._state_task is not None:
                     self._state_task.cancel()
             case ev.Adopt():
-                self._adopt(effect)
+                await self._adopt(effect)
             case ev.StartOver():
                 await self._start_over()
             case ev.SendAttestation():
@@ -520,9 +520,9 @@ class NodeService:
             self._attested = (attestation, self._sign(attestation))  # It is said again until the log has it.
         await self._link.send(Attest(attestation=self._attested[1]))
 
-    def _adopt(self, work: ev.Adopt) -> None:
-        """Go on folding from the new state, and have the local model take it in when it has a moment: a step may take
-        longer than the next seal."""
+    async def _adopt(self, work: ev.Adopt) -> None:
+        """Go on folding from the new state, and have the local model take it in, at once if it has a moment: a step may
+        take longer than the next seal."""
         if self._candidate is None or self._candidate[0] != work.at:
             return
         before, self.state = self.state, self._candidate[1]
@@ -537,7 +537,11 @@ class NodeService:
             jobs.append(partial(learner.adopt, new, working=work.working, settled=work.settled))
         if met is not None and met.position == work.at:
             jobs.append(partial(learner.meet, met))
-        self._adopting = self._spawn(self._take_in(work.at, jobs, self._adopting), "adopt")
+        pending = self._adopting if self._adopting is not None and not self._adopting.done() else None
+        if pending is None and not self._model.locked():
+            await self._take_in(work.at, jobs, None)
+        else:
+            self._adopting = self._spawn(self._take_in(work.at, jobs, pending), "adopt")
         self._spawn(self._compare_logs(), "compare logs")
 
     async def _take_in(
