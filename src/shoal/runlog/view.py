@@ -21,9 +21,7 @@ from shoal.runlog.entries import (
     Audits,
     Ban,
     Body,
-    Claim,
     DataRange,
-    Digest,
     Digests,
     Entry,
     Funded,
@@ -44,11 +42,12 @@ from shoal.runlog.entries import (
     Verdict,
 )
 from shoal.runlog.keys import Keys, open_line
-from shoal.runlog.pieces import Held, held_pieces, lacking
+from shoal.runlog.pieces import held_pieces, lacking
 from shoal.runlog.rules import MAX_TEXT, Opened, check_body
-from shoal.runlog.sharding import Shard, by_shard, shards_of
+from shoal.runlog.sharding import by_shard, shards_of
 from shoal.runlog.statements import open_claim, read_receipts, require
-from shoal.runlog.work import OpenWork, Pace, Planned, Standing, expire_work, give_work, settle_work
+from shoal.runlog.steps import SavedState, Step, Totals, Update, added, position_of
+from shoal.runlog.work import OpenWork, Pace, Standing, expire_work, give_work, settle_work
 from shoal.wire.identity import node_id
 
 __all__ = ["MAX_TEXT", "Finding", "Member", "RunView", "SavedState", "Step", "Totals", "Update"]
@@ -82,111 +81,6 @@ class Member:
     """Inner steps in all of its claims that a seal accepted, those that were undone later too."""
     updates: int = 0
     """How many claims that were."""
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """An accepted claim, opened: what the fold needs of it."""
-
-    claim: Claim
-    weight: int
-    holders: tuple[NodeId, ...]
-    ages: tuple[int, ...] = ()
-    """By fragment of the seal, how many versions it had moved on since the update's base; () if none has."""
-    place: int = 0
-    """How many seals stood when the work was planned."""
-    work: Planned | None = None
-    """The assignment that it answers."""
-    pieces: Held = ()
-    """Where it left in coded pieces, who holds which."""
-
-    @property
-    def codec(self) -> int:
-        """Which of the recipe's codecs it is encoded with, see `Assignment.codec`."""
-        return self.work.assignment.codec if self.work else 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Totals:
-    """How far the run is along its path, after some step of it."""
-
-    rounds: float = 0.0
-    """Updates of the whole fleet: a seal that is but a part of it counts for its part."""
-    steps: float = 0.0
-    """Inner steps of a typical member."""
-    tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One transition on the path from the beginning to now: a seal that stands."""
-
-    position: int
-    round: int
-    fragments: tuple[int, ...]
-    updates: tuple[Update, ...]
-    whole: int = 0
-    """See `Seal.whole`."""
-    totals: Totals = Totals()
-    rate: float = 1.0
-    """See `Plan.rate`."""
-    place: int = 0
-    """How many seals stood before it."""
-    pairs: bool = False
-    """See `Seal.pairs`."""
-    graft: Graft | None = None
-    """Where it is no seal of this run's, but its parent's news."""
-    shards: tuple[Shard, ...] = ()
-    """Where it is folded through digests: what its updates are cut into, and by whom each is folded."""
-    digests: tuple[Digest | None, ...] | None = None
-    """By shard, its digest, or None if everybody folds it; None while the log does not say."""
-
-    @property
-    def settled(self) -> bool:
-        """False while it depends on digests that are not in the log yet."""
-        return not self.shards or self.digests is not None
-
-    @property
-    def adopted(self) -> bool:
-        """True if some of it was folded by others."""
-        return any(self.digests or ())
-
-    @property
-    def folded_by_all(self) -> tuple[int, ...]:
-        """The shards that everybody folds."""
-        return tuple(number for number, digest in enumerate(self.digests or ()) if digest is None)
-
-    @property
-    def sources(self) -> tuple[tuple[BlobId, int, tuple[NodeId, ...]], ...]:
-        """What its state is made of: (blob, size, holders) of updates and of digests."""
-        if self.graft is not None:
-            return ((self.graft.blob, self.graft.size_bytes, ()),)
-        found = [(d.blob, d.size_bytes, d.folders) for d in self.digests or () if d is not None]
-        if not self.adopted or self.folded_by_all:
-            claims = [(update.claim, update.holders) for update in self.folded]
-            found += [(claim.blob, claim.size_bytes, (*held, claim.node)) for claim, held in claims]
-        return tuple(found)
-
-    @property
-    def folded(self) -> tuple[Update, ...]:
-        """The updates that move the state."""
-        return () if self.pairs else self.updates
-
-    @property
-    def blobs(self) -> tuple[BlobId, ...]:
-        """What moves the state, where it is not cut into shards."""
-        return (self.graft.blob,) if self.graft else tuple(update.claim.blob for update in self.folded)
-
-
-@dataclass(frozen=True, slots=True)
-class SavedState:
-    """A state to begin from: genesis, or a snapshot entry."""
-
-    at: int
-    state: str
-    blob: BlobId
-    size_bytes: int
-    holders: tuple[NodeId, ...]
 
 
 class RunView:
@@ -291,7 +185,7 @@ class RunView:
 
     def index_of(self, at: int) -> int | None:
         """Where on the path the seal at this position stands, or None if it does not (any more)."""
-        index = bisect_left(self.path, at, key=_position)
+        index = bisect_left(self.path, at, key=position_of)
         return index if index < len(self.path) and self.path[index].position == at else None
 
     def step_at(self, at: int) -> Step | None:
@@ -326,7 +220,7 @@ class RunView:
         them, and the data."""
         kept = self.kept_states()
         needed = {saved.blob for saved in kept}
-        later = self.path[bisect_left(self.path, kept[0].at + 1, key=_position) :]
+        later = self.path[bisect_left(self.path, kept[0].at + 1, key=position_of) :]
         needed.update(blob for step in later for blob, _, _ in step.sources)
         needed.update(update.claim.blob for step in later if step.pairs for update in step.updates)
         needed.update(piece for step in later for update in step.updates for piece in update.claim.pieces)
@@ -464,7 +358,7 @@ class RunView:
         self._settle_rejected(seal.rejected)
         fleet = len(self.planned) if seal.whole else len(updates)
         settled = settle_work(self.planned, [update.claim for update in updates])
-        totals = _added(self.totals, updates, settled, fleet)
+        totals = added(self.totals, updates, settled, fleet)
         rate, place = self.plan.rate if self.plan else 1.0, self.steps_done
         step = Step(entry.position, seal.round, seal.fragments, updates, seal.whole, totals, rate, place)
         shards = shards_of(self, [update.claim.node for update in updates], seal.fragments)
@@ -483,24 +377,6 @@ class RunView:
 
     def _close_round(self) -> None:
         self.plan, self.plan_position = None, -1
-
-
-def _position(step: Step) -> int:
-    return step.position
-
-
-def _added(before: Totals, updates: tuple[Update, ...], settled: list[Planned], fleet: int) -> Totals:
-    """The totals after a seal, for which `fleet` members were at work."""
-    counts = [
-        update.claim.steps if work.assignment.window_ms else work.assignment.steps
-        for update, work in zip(updates, settled, strict=True)
-    ]
-    share = len(updates) / fleet
-    return Totals(
-        rounds=before.rounds + share,
-        steps=before.steps + share * (sum(counts) / len(counts)),
-        tokens=before.tokens + sum(update.claim.tokens for update in updates),
-    )
 
 
 @dataclass(frozen=True, slots=True)
