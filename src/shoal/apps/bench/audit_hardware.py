@@ -47,10 +47,13 @@ OTHERS = (
     Hardware("four threads", threads=4),
     Hardware("without oneDNN", onednn=False),
     Hardware("parts of a batch", micro_batch=4),
+    Hardware("halves of a batch, two threads", threads=2, micro_batch=16),
 )
 CODECS = ("int8", "two-bit", "sparse")
 MODELS = ("digits", "gpt")
 PRECISIONS = ("fp32", "bf16")
+RUN = 50
+"""Claims of one run; more are of runs with other seeds, so that they are of all stages of training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,23 +75,26 @@ def measure(
     model: str, codec: str, precision: str, others: tuple[Hardware, ...], claims: int
 ) -> list[Honest]:
     """So many claims of one node on this machine, each run again on every other hardware."""
-    here = _Node(_recipe(model, codec, precision, claims), HERE)
-    there = [(hardware, _Node(here.recipe, hardware)) for hardware in others]
     found: dict[str, list[float]] = {hardware.name: [] for hardware in others}
-    for number in range(claims):
-        base, private, update, blob = here.claim(number)
-        for hardware, node in there:
-            again = node.again(update, base, private)
-            apart = distance(update, blob, again, base.layout, here.rules.codec_at(number))
-            found[hardware.name].append(apart)
+    for seed, first in enumerate(range(0, claims, RUN)):
+        recipe = _recipe(model, codec, precision, min(RUN, claims - first), seed)
+        here = _Node(recipe, HERE)
+        there = [(hardware, _Node(recipe, hardware)) for hardware in others]
+        for number in range(min(RUN, claims - first)):
+            base, private, update, blob = here.claim(number)
+            for hardware, node in there:
+                again = node.again(update, base, private)
+                apart = distance(update, blob, again, base.layout, here.rules.codec_at(number))
+                found[hardware.name].append(apart)
     return [
         Honest(model=model, codec=codec, precision=precision, hardware=name, distances=tuple(distances))
         for name, distances in found.items()
     ]
 
 
-def _recipe(model: str, codec: str, precision: str, claims: int) -> Recipe:
-    recipe = recipe_for(Cell(attack="", nodes=1, codec=codec, model=model, rounds=claims), rule_of("mean"))
+def _recipe(model: str, codec: str, precision: str, claims: int, seed: int) -> Recipe:
+    cell = Cell(attack="", nodes=1, codec=codec, model=model, rounds=claims, seed=seed)
+    recipe = recipe_for(cell, rule_of("mean"))
     return recipe.model_copy(update={"inner": recipe.inner.model_copy(update={"precision": precision})})
 
 
