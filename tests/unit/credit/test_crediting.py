@@ -32,7 +32,7 @@ from .stories import Teller, judge, paying, with_weight
 
 A, B, C = NODES[:3]
 UNITS = 6  # samples in each of the small log's updates
-PLAIN = {"price_micro": 100, "hubs_percent": 0, "auditors_percent": 0}
+PLAIN: dict[str, Any] = {"price_micro": 100, "hubs_percent": 0, "auditors_percent": 0}
 
 
 def account(clerk: Clerk) -> Account:
