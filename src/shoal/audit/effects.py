@@ -22,7 +22,7 @@ from shoal.audit.selection import number
 Look = Callable[[int, int], torch.Tensor]
 """(which update of the seal, which of the looks at it) -> what some samples of its assignment add to a step."""
 
-COLUMNS = 1 << 15
+COLUMNS = 1 << 13
 """Of longer updates so many values are compared: more would cost much, and tell little."""
 _RIDGE = 0.03
 """How much of a known direction is left; without any, what chance put into them would count for certain."""
@@ -60,7 +60,7 @@ class Looking:
         """The values of these rows that are compared."""
         if self._columns is None:
             self._columns = _columns(rows.shape[-1], self._seed)
-        return rows[..., self._columns].double()
+        return rows[..., self._columns].float()
 
     def pulls(self, places: Sequence[int], rung: int) -> torch.Tensor:
         for place in places:
@@ -73,14 +73,16 @@ class Looking:
         new, count = _directions(self.cut(rows)), len(rows)
         old = self._known if len(self._known) else new[:0]
         across = old @ new.T
-        gram = torch.cat(
-            [torch.cat([self._gram, across], dim=1), torch.cat([across.T, new @ new.T], dim=1)]
+        here = new @ new.T
+        gram = (
+            torch.cat([torch.cat([self._gram, across], 1), torch.cat([across.T, here], 1)])
             if len(old)
-            else [new @ new.T]
+            else here
         )
+        gram = gram.double()
         ridge = _RIDGE * float(gram.diagonal().mean()) + 1e-300
         eye = torch.eye(len(gram), dtype=gram.dtype)
-        shares = torch.linalg.solve(gram + ridge * eye, gram[:, len(old) : len(old) + count])
+        shares = torch.linalg.solve(gram + ridge * eye, gram[:, len(old) : len(old) + count]).float()
         spread: torch.Tensor = new[:count] - shares[: len(old)].T @ old - shares[len(old) :].T @ new
         return spread
 
@@ -110,7 +112,7 @@ def _doubt(fits: torch.Tensor, usual: float) -> torch.Tensor:
 
 def _fits(pulls: torch.Tensor, spread: torch.Tensor, places: Sequence[int]) -> torch.Tensor:
     """How much better the pull of a place fits its own update than the others', in deviations of theirs."""
-    products = pulls @ spread.T
+    products = (pulls @ spread.T).double()
     own = torch.zeros_like(products, dtype=torch.bool)
     own[range(len(places)), list(places)] = True
     others = products.masked_fill(own, 0.0)
@@ -128,7 +130,7 @@ def _directions(rows: torch.Tensor) -> torch.Tensor:
 
 
 def _unit(rows: torch.Tensor) -> torch.Tensor:
-    units: torch.Tensor = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    units: torch.Tensor = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-30)
     return units
 
 

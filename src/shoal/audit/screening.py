@@ -58,7 +58,7 @@ def scores(
 ) -> tuple[int, ...]:
     """How odd each row is. `earlier` are rows of the seals before, the newest last."""
     rows = rows.double()
-    earlier = [one.double() for one in earlier if one.shape[1:] == rows.shape[1:]]
+    last = earlier[-1].double() if earlier and earlier[-1].shape[1:] == rows.shape[1:] else None
     lengths = rows.norm(dim=1)
     void = ~(torch.isfinite(lengths) & (lengths > 0))
     rows = torch.where(void[:, None], 0.0, rows)
@@ -68,8 +68,8 @@ def scores(
         _odd(_beside_others(unit), "direction", void),
         _odd(_nearest(unit, unit, itself=True), "likeness", void).clamp(min=0),
     ]
-    if earlier:
-        before = earlier[-1] / earlier[-1].norm(dim=1, keepdim=True).clamp(min=1e-300)
+    if last is not None:
+        before = last / last.norm(dim=1, keepdim=True).clamp(min=1e-300)
         odd.append(_odd(_nearest(unit, before, itself=False), "likeness", void).clamp(min=0))
     # What is odd within the usual is noise, and must not drown the doubts, which are weak and always count.
     parts = [(part.abs() - _USUAL).clamp(min=0) for part in odd]
