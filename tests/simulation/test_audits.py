@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from shoal.audit.docket import Case, Docket
+from shoal.data.assignment import Indices
 from shoal.node.learner import Learner
-from shoal.runlog.entries import Audits, Ban, Seal
+from shoal.runlog.entries import Audits, Ban, Screening, Seal
 from shoal.runlog.work import Planned
 from shoal.worlds.simulated.liars import Liar
+from shoal.worlds.simulated.toy import ToyTrainer
 
 from .harness import Fleet, toy_recipe
 
@@ -20,6 +24,24 @@ class Forger(Liar):
         params = learner.trainer.params()
         params += (params - self.state.params) * -3  # type: ignore[union-attr]
         return await super()._make_claim(planned, learner)
+
+
+class LookedAt(ToyTrainer):
+    """Says where samples pull, as a real trainer does."""
+
+    looks = 0
+
+    def losses(self, indices: Indices) -> torch.Tensor:
+        return torch.from_numpy(indices % 7).double()
+
+    def pull(self, indices: Indices) -> torch.Tensor:
+        LookedAt.looks += 1
+        before, local = self.params().clone(), self.local_state()
+        self.step(indices, 0)
+        moved = before - self.params()
+        self.load(before)
+        self.load_local_state(local)
+        return moved
 
 
 def audited(rate: float = 1.0, **audit: Any) -> Fleet:
@@ -73,3 +95,21 @@ def test_a_forger_is_convicted_by_a_jury_and_loses_its_seat() -> None:
     }
     seals = [body for body in fleet.bodies(Seal)]
     assert fleet.bodies(Audits) and seals
+
+
+def test_looks_are_paid_for_and_leave_the_screener_as_it_was() -> None:
+    slow = {"preset": "diloco", "schedule": {"steps": 100}}  # A screener has a round's time.
+    fleet = Fleet(nodes=5, recipe=toy_recipe(audit={"rate": 1.0}, strategy=slow), trainer=LookedAt)
+    LookedAt.looks = 0
+
+    async def story() -> None:
+        fleet.start()
+        await fleet.rounds(8, 1000)
+
+    fleet.play(story)
+    screened = [word for _, word in fleet.view.audit_words if isinstance(word, Screening)]
+    settled = [case for case in docket_of(fleet).cases.values() if case.settled_at >= 0]
+    assert len(screened) > 4 and settled
+    count = sum(number for number, _ in fleet.recipe.audit.glances(200, 5))
+    assert 10 < LookedAt.looks <= (len(screened) + 1) * count
+    assert {word.distance for case in settled for word in case.verdicts.values()} == {0.0}

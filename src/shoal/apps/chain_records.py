@@ -53,11 +53,11 @@ def wrong_amounts(record: EpochRecord, credit: FoundCredit) -> list[str]:
     """In words, where a record gives other amounts than the log does."""
     if trouble := _not_in_log(record, credit):
         return [trouble]
-    earned = _earned(record, credit)
+    earned, most = _earned(record, credit), _most(record, credit)
     found = [
         f"{node[:12]} has {record.promised.get(node, 0)}, and earned {earned.get(node, 0)}"
         for node in sorted({*record.promised, *(n for n in earned if n in record.addresses)})
-        if record.promised.get(node, 0) != earned.get(node, 0)
+        if not earned.get(node, 0) <= record.promised.get(node, 0) <= most.get(node, 0)
     ]
     if record.total != sum(record.promised.values()):
         found.append(f"its leaves come to {record.total}, its nodes to {sum(record.promised.values())}")
@@ -85,6 +85,18 @@ def _earned(record: EpochRecord, credit: FoundCredit) -> dict[NodeId, int]:
     """What the log gives every node up to the record's entry, in the job's smallest unit."""
     lines = (line for line in credit.account.lines if line.position <= record.position)
     return {node: micro * record.wei_per_micro for node, micro in balances_of(lines).items()}
+
+
+def _most(record: EpochRecord, credit: FoundCredit) -> dict[NodeId, int]:
+    """The most that a node ever had up to the record's entry. Where a conviction has taken something back since an
+    earlier epoch, that epoch's promise stands until new earnings have made up for it."""
+    has: dict[NodeId, int] = {}
+    most: dict[NodeId, int] = {}
+    for line in credit.account.lines:
+        if line.position <= record.position:
+            has[line.node] = has.get(line.node, 0) + line.micro
+            most[line.node] = max(most.get(line.node, 0), has[line.node])
+    return {node: micro * record.wei_per_micro for node, micro in most.items()}
 
 
 def in_order(digest: bytes, lines: Sequence[str]) -> list[bytes]:

@@ -1,12 +1,11 @@
 """How odd each update of a seal is, beside the others: scores that aim audits.
 
-In flow the updates of a seal and of the one before, and the loss's slope on a few samples of each assignment; out flow
+In flow the updates of a seal and of some before it, and a way to look at a few samples of each assignment; out flow
 whole numbers. Invariant: a score accuses nobody; whoever is odd is looked at more often, and is cleared by it.
 
 Four measures, each in standard deviations of the others' (by medians, so that a few liars do not hide one another):
 the length; the direction beside the others' mean, both ways; the likeness to the nearest other update, of this seal or
-the last; and whether it lowers the loss on its own samples more than the others' updates do, and more than on others'
-samples. For the last, slopes are taken before the round, and products of slopes and updates are centred both ways.
+the last; and, as odds, whether it goes the way that its own samples pull (`effects.py`).
 """
 
 from __future__ import annotations
@@ -17,14 +16,13 @@ from collections.abc import Sequence
 import torch
 
 from shoal.aggregate.sketch import EXACT_CHUNKS, Vector, sketches
+from shoal.audit.effects import Looking, doubts
 from shoal.audit.selection import MOST_SCORE
 from shoal.codec.base import CHUNK, Source, decode_whole
 
 _LEAST_SPREAD = {"length": 0.05, "direction": 0.01, "likeness": 0.02}
 """No measure is taken to be steadier than this: a few nodes may be alike by chance."""
 _USUAL = 2.0
-_LEAST_FOR_EFFECT = 4
-"""With fewer updates there is nothing to centre by."""
 Parts = Sequence[tuple[int, Source]]
 
 
@@ -40,13 +38,13 @@ def rows_of(updates: Sequence[Parts | None], seed: str) -> torch.Tensor:
     return torch.cat(columns, dim=1)
 
 
-def slope_rows(slopes: Sequence[torch.Tensor], spans: Sequence[tuple[int, int]], seed: str) -> torch.Tensor:
-    """The same for gradients, cut like the updates."""
-    columns = []
-    for place, (start, stop) in enumerate(spans):
-        sources = [Vector(slope[start:stop]) for slope in slopes]
-        columns.append(_short(sources, stop - start, f"{seed}/{place}"))
-    return torch.cat(columns, dim=1)
+def row_of(values: torch.Tensor, spans: Sequence[tuple[int, int]], seed: str) -> torch.Tensor:
+    """The same for one vector of all parameters, cut like the updates."""
+    columns = [
+        _short([Vector(values[start:stop])], stop - start, f"{seed}/{place}")
+        for place, (start, stop) in enumerate(spans)
+    ]
+    return torch.cat(columns, dim=1)[0]
 
 
 def _short(sources: Sequence[Source], numel: int, seed: str) -> torch.Tensor:
@@ -55,25 +53,28 @@ def _short(sources: Sequence[Source], numel: int, seed: str) -> torch.Tensor:
     return sketches(sources, numel, torch.device("cpu"), seed)
 
 
-def scores(rows: torch.Tensor, earlier: torch.Tensor | None, slopes: torch.Tensor | None) -> tuple[int, ...]:
-    """How odd each row is. `earlier` are the last seal's rows, `slopes` the gradients on each one's own samples."""
+def scores(
+    rows: torch.Tensor, earlier: Sequence[torch.Tensor] = (), looking: Looking | None = None
+) -> tuple[int, ...]:
+    """How odd each row is. `earlier` are rows of the seals before, the newest last."""
     rows = rows.double()
+    last = earlier[-1].double() if earlier and earlier[-1].shape[1:] == rows.shape[1:] else None
     lengths = rows.norm(dim=1)
     void = ~(torch.isfinite(lengths) & (lengths > 0))
-    unit = torch.where(void[:, None], 0.0, rows / lengths.clamp(min=1e-300)[:, None])
+    rows = torch.where(void[:, None], 0.0, rows)
+    unit = rows / lengths.where(~void, torch.ones_like(lengths))[:, None]
     odd = [
-        _odd(lengths.clamp(min=1e-300).log(), "length", void),
+        _odd(lengths.where(~void, torch.ones_like(lengths)).log(), "length", void),
         _odd(_beside_others(unit), "direction", void),
         _odd(_nearest(unit, unit, itself=True), "likeness", void).clamp(min=0),
     ]
-    if earlier is not None and earlier.shape[1:] == rows.shape[1:]:
-        before = earlier.double()
-        before = before / before.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    if last is not None:
+        before = last / last.norm(dim=1, keepdim=True).clamp(min=1e-300)
         odd.append(_odd(_nearest(unit, before, itself=False), "likeness", void).clamp(min=0))
-    # What is odd within the usual is noise, and must not drown the effect, which is weak and always counts.
+    # What is odd within the usual is noise, and must not drown the doubts, which are weak and always count.
     parts = [(part.abs() - _USUAL).clamp(min=0) for part in odd]
-    if slopes is not None and len(rows) >= _LEAST_FOR_EFFECT:
-        parts.append(_lacking(_effects(unit, slopes.double())))
+    if looking is not None:
+        parts.append(doubts(rows, looking).clamp(min=0))
     total = torch.stack(parts).square().sum(dim=0).sqrt()
     return tuple(MOST_SCORE if void[i] else _milli(float(total[i])) for i in range(len(rows)))
 
@@ -91,23 +92,6 @@ def _nearest(unit: torch.Tensor, others: torch.Tensor, *, itself: bool) -> torch
     if itself:
         products.fill_diagonal_(-1.0)
     return products.max(dim=1).values
-
-
-def _effects(unit: torch.Tensor, slopes: torch.Tensor) -> torch.Tensor:
-    """By how much more than others' each update goes down its own samples' slope, in deviations of all the others'."""
-    lengths = slopes.norm(dim=1, keepdim=True).clamp(min=1e-300)
-    products = (slopes / lengths) @ unit.T
-    centred = products - products.mean(dim=0) - products.mean(dim=1, keepdim=True) + products.mean()
-    others = centred[~torch.eye(len(unit), dtype=torch.bool)]
-    effects: torch.Tensor = centred.diagonal() / others.std().clamp(min=1e-300)
-    return effects
-
-
-def _lacking(effects: torch.Tensor) -> torch.Tensor:
-    """By how many deviations an effect is less than is usual."""
-    middle = effects.median()
-    spread = 1.4826 * (effects - middle).abs().median()
-    return ((middle - effects) / spread.clamp(min=1.0)).clamp(min=0)
 
 
 def _odd(values: torch.Tensor, measure: str, void: torch.Tensor) -> torch.Tensor:

@@ -22,6 +22,8 @@ from shoal.audit.standing import NEW
 from shoal.base.ids import NodeId
 
 AIMED_PERCENT = 80
+BAR_PERCENT = 120
+"""So many claims stand out for each that may be re-run: rounds differ, and what is not spent finds nobody."""
 REMEMBERED = 512
 """Claims whose priorities say what is usual."""
 MOST_SCORE = 8_000
@@ -30,6 +32,8 @@ _DISTRUST = 4
 _LATELY_ROUNDS = 16
 _SAVED_ROUNDS = 8
 """How many rounds' share of draws may be saved up for a worse one."""
+_BORROWED = 2
+"""So many draws may be taken from rounds to come, when a claim stands out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,17 +96,21 @@ class Purse:
         bar = self._bar(replays_micro, {node for node, count in drawn.items() if count >= most})
         found = []
         for claim in sorted(claims, key=lambda one: (-one.priority, number(beacon, "tie", one.author))):
-            if claim.priority >= bar and self.aimed_micro >= MICRO and drawn[claim.author] < most:
+            if (
+                claim.priority >= bar
+                and self.aimed_micro >= (1 - _BORROWED) * MICRO
+                and drawn[claim.author] < most
+            ):
                 self.aimed_micro -= MICRO
                 found.append(claim)
         self.lately.append(tuple(claim.author for claim in found))
         return found
 
     def _bar(self, replays_micro: int, watched: set[NodeId]) -> int:
-        """The priority that about as many of the latest claims have as may be re-run; of those who are not watched
+        """The priority that a little more of the latest claims have than may be re-run; of those who are not watched
         as much as anybody may be already."""
         ordered = sorted((value for node, value in self.usual if node not in watched), reverse=True)
-        place = len(ordered) * replays_micro * AIMED_PERCENT // (100 * MICRO)
+        place = len(ordered) * replays_micro * AIMED_PERCENT * BAR_PERCENT // (100 * 100 * MICRO)
         return ordered[min(place, len(ordered) - 1)] if ordered else 0
 
 

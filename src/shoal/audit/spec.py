@@ -6,11 +6,37 @@ a run is as if this package were not there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from pydantic import BaseModel, ConfigDict, Field
 
 MICRO = 1_000_000
-SCREENING_SHARE = 0.4
-"""Of the extra work, what goes into looking at every claim a little; the rest re-runs a few of them."""
+LOOKS = ((1.0, 0.31), (0.3, 0.15), (0.1, 0.15))
+"""Looks at the claims of a seal: at which share of them, the most doubtful ones, and for which share of the extra work.
+The rest of it re-runs a few."""
+_FORWARD = 1 / 3
+"""What a sample costs forward only, where 1 is forward and backward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """A look at a claim: the losses of `drawn` samples, and what the `hardest` of them add to a step. In late training
+    a few hard samples are most of what an update is made of, and losses cost a third."""
+
+    drawn: int
+    hardest: int
+
+    @property
+    def cost(self) -> float:
+        """In samples trained."""
+        return self.drawn * _FORWARD + self.hardest
+
+
+def glance(worth: float, samples: int) -> Glance:
+    """A look at a claim of so many samples for the price of `worth` of them."""
+    hardest = max(1, round(0.4 * worth))
+    drawn = max(hardest, round((worth - hardest) / _FORWARD))
+    return Glance(min(drawn, max(1, samples)), min(hardest, max(1, samples)))
 
 
 class AuditSpec(BaseModel):
@@ -36,8 +62,16 @@ class AuditSpec(BaseModel):
     @property
     def replays_micro(self) -> int:
         """Claims re-run, in millionths of all."""
-        return round(self.rate * (1 - SCREENING_SHARE) * MICRO)
+        return round(self.rate * (1 - sum(worth for _, worth in LOOKS)) * MICRO)
 
-    def samples_screened(self, samples: int) -> int:
-        """Of a claim's samples, on how many its update is looked at."""
-        return max(1, round(self.rate * SCREENING_SHARE * samples))
+    def glances(self, samples: int, claims: int) -> tuple[tuple[int, Glance], ...]:
+        """The looks at a seal of so many claims of so many samples each: at how many of them, and what each look is."""
+        found = []
+        for share, worth in LOOKS:
+            count = max(1, round(share * claims))
+            found.append((count, glance(self.rate * worth * samples * claims / count, samples)))
+        return tuple(found)
+
+    def looks_cost(self, samples: int, claims: int) -> float:
+        """Of all looks at a seal, as a share of its training."""
+        return sum(count * one.cost for count, one in self.glances(samples, claims)) / (samples * claims)

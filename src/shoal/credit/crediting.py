@@ -1,8 +1,9 @@
 """Credit: a pure fold over the log, entry by entry.
 
 In flow entries in order; out flow the lines that each of them is worth. Invariant: the lines of an entry depend on it
-and on those before it only, so that a longer log never changes what was earned, and anyone with the log recomputes
-every number. What a node earns by training is a function of its own update; nothing is taken back by a rewind.
+and on those before it only, so that a longer log never changes an earlier line, and anyone with the log recomputes
+every number. What a node earns by training is a function of its own update; nothing is taken back by a rewind, and by a
+conviction just what the convicted claim had earned its author, so that no balance is ever below zero.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
 from shoal.base.ids import NodeId
 from shoal.credit.conduct import Conduct, Open, open_work
+from shoal.credit.convictions import Claimed, Convictions
 from shoal.credit.lines import (
     AUDIT,
     COORDINATE,
     HOLD,
     MISSED,
     REFUSED,
+    TAKEN,
     TRAIN,
     UNDONE,
     Factor,
@@ -30,7 +34,7 @@ from shoal.credit.lines import (
 )
 from shoal.credit.spec import MOST_MICRO, MOST_TOTAL_MICRO, CreditSpec
 from shoal.runlog.chain import Link
-from shoal.runlog.entries import Plan, Rejected, Rewind, Seal, Snapshot, Stopped
+from shoal.runlog.entries import Audits, Genesis, Plan, Rejected, Rewind, Seal, Snapshot, Stopped, Verdict
 from shoal.runlog.view import RunView, Step, Update
 from shoal.runlog.weights import claimed_work
 from shoal.runlog.work import OpenWork, Planned
@@ -86,6 +90,9 @@ class Crediting:
         self._audit_micro = 0
         """The auditors' shares of seals whose audit is not closed."""
         self._unaudited: Step | None = None
+        self._convictions = Convictions()
+        self._earned: dict[tuple[NodeId, int], Line] = {}
+        """What each update earned its author, by the author and the seal's position, where it may be convicted."""
 
     @property
     def budget_micro(self) -> int | None:
@@ -95,7 +102,8 @@ class Crediting:
 
     @property
     def owed_micro(self) -> int:
-        """What was earned, with what is kept for auditors."""
+        """What was earned, with what is kept for auditors. What is taken back is not given to others: it may have been
+        paid out already."""
         return self.spent_micro + self._audit_micro
 
     def take(self, link: Link) -> Credited:
@@ -105,6 +113,11 @@ class Crediting:
         standing = list(self.view.path) if is_rewind else []
         self.view.apply(link)
         match body:
+            case Genesis():
+                self._convictions.founded(body)
+                return NOTHING
+            case Audits():
+                return Credited(self._judged(position))
             case Plan():
                 self._conduct.planned(body)
                 return NOTHING
@@ -126,6 +139,8 @@ class Crediting:
         budget = self.budget_micro
         whole = MOST_TOTAL_MICRO if budget is None else budget
         lines = cut_to(credited.lines, whole - self.spent_micro)
+        if self._convictions.possible:
+            self._earned |= {(line.node, line.position): line for line in lines if line.role == TRAIN}
         self.spent_micro += sum(line.micro for line in lines)
         return Credited(lines, credited.remarks)
 
@@ -207,6 +222,28 @@ class Crediting:
             )
             for node, part in split(pool, agreeing)
             if part
+        )
+
+    def _judged(self, position: int) -> tuple[Line, ...]:
+        """Take back what claims had earned that the words of this entry convict."""
+        new = takewhile(lambda one: one[0] == position, reversed(self.view.audit_words))
+        words = [word for _, word in reversed(list(new)) if isinstance(word, Verdict)]
+        convicted = [claimed for word in words if (claimed := self._convictions.heard(word)) is not None]
+        return tuple(line for claimed in convicted if (line := self._taken(position, claimed)) is not None)
+
+    def _taken(self, position: int, claimed: Claimed) -> Line | None:
+        author, _, seal = claimed
+        line = self._earned.pop((author, seal), None)
+        if line is None or not line.micro:
+            return None
+        return make_line(
+            position=position,
+            round=line.round,
+            node=author,
+            role=TAKEN,
+            units=1,
+            full=-line.micro,
+            factors=(),
         )
 
     def _ended(self, position: int) -> tuple[Line, ...]:

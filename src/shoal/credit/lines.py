@@ -12,8 +12,9 @@ import msgspec
 
 from shoal.base.ids import NodeId
 
-TRAIN, HOLD, AUDIT, COORDINATE = "train", "hold", "audit", "coordinate"
-ROLES = (TRAIN, HOLD, AUDIT, COORDINATE)
+TRAIN, HOLD, AUDIT, COORDINATE, TAKEN = "train", "hold", "audit", "coordinate", "taken"
+"""The last is no work: what a claim had earned before audits convicted it, and less than nothing."""
+ROLES = (TRAIN, HOLD, AUDIT, COORDINATE, TAKEN)
 
 
 class Factor(msgspec.Struct, frozen=True, array_like=True):
@@ -32,7 +33,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     node: NodeId
     role: str
     units: int
-    """Samples or tokens that counted; updates held; states attested; updates put in order."""
+    """Samples or tokens that counted; updates held; states attested; updates put in order; claims convicted."""
     full_micro: int
     factors: tuple[Factor, ...] = ()
     micro: int

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from shoal.base.ids import NodeId
 from shoal.credit.account import Account
-from shoal.credit.lines import AUDIT, COORDINATE, HOLD, MISSED, REFUSED, TRAIN, UNDONE, Line
+from shoal.credit.lines import AUDIT, COORDINATE, HOLD, MISSED, REFUSED, TAKEN, TRAIN, UNDONE, Line
 from shoal.credit.spec import CreditSpec, show_credits
 
 _FACTORS = {
@@ -84,7 +84,12 @@ def _coordinated(lines: list[Line], spec: CreditSpec) -> str:
     return f"It coordinated {_count(len(lines), 'seal')}: {_sum(lines)}."
 
 
-_ROLES = {TRAIN: _trained, HOLD: _held, AUDIT: _audited, COORDINATE: _coordinated}
+def _taken(lines: list[Line], spec: CreditSpec) -> str:
+    convicted = _count(sum(line.units for line in lines), "update")
+    return f"Audits convicted {convicted} of it ({_rounds(lines)}), and took back what it had earned: {_sum(lines)}."
+
+
+_ROLES = {TRAIN: _trained, HOLD: _held, AUDIT: _audited, COORDINATE: _coordinated, TAKEN: _taken}
 
 
 def _less(lines: list[Line]) -> Iterator[str]:

@@ -9,23 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
+from shoal.aggregate.sketch import EXACT_CHUNKS
 from shoal.audit.comparing import distance, opened
 from shoal.audit.docket import WINDOW, Case, Docket, Key
-from shoal.audit.screening import Parts, rows_of, scores, slope_rows
-from shoal.audit.selection import number
+from shoal.audit.effects import Looking
+from shoal.audit.screening import Parts, row_of, rows_of, scores
 from shoal.base.errors import ShoalError
 from shoal.base.host import Host
 from shoal.base.ids import BlobId
+from shoal.codec.base import CHUNK
 from shoal.data.assignment import Indices, sample_indices
 from shoal.node.learner import Learner
+from shoal.node.looking import Assigned, Pulled, looking
 from shoal.node.replaying import borrowed, run_again
 from shoal.node.supply import Supply
 from shoal.replica.blobs import BlobStore
@@ -46,13 +48,8 @@ PATIENCE_SEALS, PATIENCE_S = 3, 300.0
 ASK_S = 2.0
 SHOWN_AGAIN = 8
 STATES_KEPT, COMMITS_KEPT = 3, 3
-
-
-@runtime_checkable
-class Sloped(Protocol):
-    """A trainer that can say which way the loss goes down."""
-
-    def gradient(self, indices: Indices) -> torch.Tensor: ...
+SEALS_REMEMBERED, SEALS_SKETCHED = WINDOW, 2
+"""Of so many seals the updates are read again when a seal is screened; of few where each has to be sketched."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,10 +183,10 @@ class Auditor:
             return
         blobs = [await self._supply.try_update(update) for update in step.updates]
         index = view.index_of(step.position) or 0
-        earlier = view.path[index - 1] if index else None
-        before = [self._stored(update) for update in earlier.updates] if earlier else []
+        earlier = view.path[max(0, index - _remembered(base)) : index]
+        before = [(one, [self._stored(update) for update in one.updates]) for one in earlier]
         async with model:
-            job = partial(_scores, means, view, step, blobs, earlier, before, base)
+            job = partial(_scores, means, view, step, blobs, before, base)
             screened = means.recipe.audit.rate * means.recipe.strategy.schedule.steps * len(blobs)
             found = await self._host.work(job, seconds=means.step_seconds * screened)
         at = head_of(view, step.position)
@@ -286,21 +283,30 @@ def _again(means: Means, update: Update, base: State, private: bytes) -> bytes |
             return None  # What it committed to is no state of this run's.
 
 
+def _remembered(base: State) -> int:
+    """How many seals before a seal say what updates differ by anyway."""
+    longest = max(fragment.numel for fragment in base.layout.fragments)
+    return SEALS_REMEMBERED if longest <= EXACT_CHUNKS * CHUNK else SEALS_SKETCHED
+
+
 def _scores(
     means: Means,
     view: RunView,
     step: Step,
     blobs: list[bytes | None],
-    earlier: Step | None,
-    before: list[bytes | None],
+    before: list[tuple[Step, list[bytes | None]]],
     base: State,
 ) -> tuple[int, ...]:
-    seed = view.hashes[step.position]
-    rows = rows_of(_parts(means, step, blobs, base), seed)
-    last = (
-        rows_of(_parts(means, earlier, before, base), seed) if earlier is not None and any(before) else None
-    )
-    return scores(rows, last, _slopes(means, step, base, seed))
+    seed, trainer = view.hashes[step.position], means.learner.trainer
+    parts = _parts(means, step, blobs, base)
+    rows = rows_of(parts, seed)
+    past = [rows_of(_parts(means, one, found, base), seed) for one, found in before if all(found)]
+    earlier = [one for one in past if one.shape[1] == rows.shape[1]]
+    if not isinstance(trainer, Pulled) or not any(parts):
+        return scores(rows, earlier)
+    with borrowed(trainer):
+        trainer.load(base.params)
+        return scores(rows, earlier, _looking(means, trainer, step, earlier, base, seed))
 
 
 def _parts(means: Means, step: Step, blobs: list[bytes | None], base: State) -> list[Parts | None]:
@@ -311,32 +317,28 @@ def _parts(means: Means, step: Step, blobs: list[bytes | None], base: State) -> 
     ]
 
 
-def _slopes(means: Means, step: Step, base: State, seed: str) -> torch.Tensor | None:
-    """The loss's slope at the base, on a few samples of each assignment."""
-    trainer = means.learner.trainer
-    if not isinstance(trainer, Sloped):
-        return None
-    slopes = []
-    with borrowed(trainer):
-        trainer.load(base.params)
-        for update in step.updates:
-            slopes.append(trainer.gradient(_samples(means, update, seed)).cpu())
+def _looking(
+    means: Means, trainer: Pulled, step: Step, earlier: Sequence[torch.Tensor], base: State, seed: str
+) -> Looking:
     work = step.updates[0].work
     if work is not None and work.shards:
         spans = [(start, stop) for _, start, stop in cut(base.layout, step.fragments, work.shards)]
     else:
         fragments = base.layout.fragments
         spans = [(fragments[index].start, fragments[index].stop) for index in step.fragments]
-    return slope_rows(slopes, spans, seed)
+    claims = [_assigned(means, update.claim) for update in step.updates]
+
+    def row(pull: torch.Tensor) -> torch.Tensor:
+        return row_of(pull.cpu(), spans, seed)
+
+    return looking(trainer, means.recipe.audit, claims, earlier, row, seed)
 
 
-def _samples(means: Means, update: Update, seed: str) -> Indices:
-    claim = update.claim
+def _assigned(means: Means, claim: Claim) -> Assigned:
     part = claim.data[-1]
-    places = [
-        number(seed, "sample", claim.node, place) % part.count
-        for place in range(means.recipe.audit.samples_screened(claim.samples))
-    ]
-    return np.concatenate(
-        [sample_indices(means.recipe.seed, part.start + place, 1, means.items) for place in places]
-    )
+
+    def at(places: Sequence[int]) -> Indices:
+        each = [sample_indices(means.recipe.seed, part.start + place, 1, means.items) for place in places]
+        return np.concatenate(each)
+
+    return Assigned(author=claim.node, count=part.count, at=at)

@@ -89,6 +89,7 @@ class NodeMachine:
         self.note = ""
         """In words, why the coordinator gives this node no work."""
         self.earned_micro = 0
+        self._paid_at = -1
         """By the last receipt."""
         self._prepared = False
         self._preparing = False
@@ -190,7 +191,8 @@ class NodeMachine:
             return
         hashes = self.view.hashes
         if receipt.position >= len(hashes) or hashes[receipt.position] == receipt.head:
-            self.earned_micro = max(self.earned_micro, receipt.cumulative_micro)
+            if receipt.position >= self._paid_at:  # The latest counts: what a conviction took back is gone.
+                self._paid_at, self.earned_micro = receipt.position, receipt.cumulative_micro
             self._effects.append(KeepReceipt(receipt.page, encoded))
 
     def _entry(self, encoded: bytes) -> None:

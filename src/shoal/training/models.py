@@ -65,6 +65,15 @@ def loss_of(model: Callable[..., Any], batch: Batch) -> torch.Tensor:
     return F.cross_entropy(logits.reshape(-1, logits.shape[-1]).float(), batch.targets.reshape(-1))
 
 
+def losses_of(model: Callable[..., Any], batch: Batch) -> torch.Tensor:
+    """The mean cross-entropy of every sample of the batch over its own targets."""
+    logits = logits_of(model, batch.inputs)
+    each = F.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]).float(), batch.targets.reshape(-1), reduction="none"
+    )
+    return each.reshape(len(batch.inputs), -1).mean(dim=1)
+
+
 def head_of(model: nn.Module) -> nn.Module | None:
     """The layer that makes the logits."""
     find = getattr(model, "get_output_embeddings", None)

@@ -25,7 +25,7 @@ from shoal.data.manifest import Manifest
 from shoal.training.device import make_repeatable
 from shoal.training.flat import flatten
 from shoal.training.localstate import encode_state, restore_state
-from shoal.training.models import AnyModelSpec, build_model, draws_noise, logits_of, loss_of
+from shoal.training.models import AnyModelSpec, build_model, draws_noise, logits_of, loss_of, losses_of
 from shoal.training.optimisers import make_optimiser
 from shoal.training.private import Noising, PerSample
 from shoal.training.schedule import rate_factor
@@ -170,12 +170,33 @@ class TorchTrainer:
             total += loss.detach()
         return total
 
-    def gradient(self, indices: Indices) -> torch.Tensor:
-        """The mean loss's slope on these samples, at the live parameters, which stay as they are."""
+    def losses(self, indices: Indices) -> torch.Tensor:
+        """The loss of each of these samples at the live parameters. Forward only."""
+        with torch.no_grad(), self._noise(0, indices), self._autocast():
+            return losses_of(self._forward, self._batch(indices, "train"))
+
+    def pull(self, indices: Indices) -> torch.Tensor:
+        """What these samples, as a part of a batch, add to the next step: how far the parameters go down with them and
+        without. Parameters and memory stay as they are."""
         self._flat.grads.zero_()
         with self._noise(0, indices):
             self._backward(indices)
-        return self._flat.grads.clone()
+        gradient = self._flat.grads.mul(len(indices) / self.batch_size)
+        return self._stepped(torch.zeros_like(gradient)) - self._stepped(gradient)
+
+    def _stepped(self, gradient: torch.Tensor) -> torch.Tensor:
+        """Where a step along this gradient leads from the origin, where no digit of it is lost."""
+        params, memory = self._flat.params.clone(), {n: t.clone() for n, t in self._optimiser.state.items()}
+        count = self._optimiser.count
+        self._flat.params.zero_()
+        self._flat.grads.copy_(gradient)
+        self._optimiser.step(1.0)
+        there = self._flat.params.clone()
+        self._flat.params.copy_(params)
+        for name, tensor in self._optimiser.state.items():
+            tensor.copy_(memory[name])
+        self._optimiser.count = count
+        return there
 
     def local_state(self) -> bytes:
         return encode_state(self._inner.kind, self._optimiser)

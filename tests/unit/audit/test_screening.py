@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from shoal.audit.effects import Looking, Rung
 from shoal.audit.screening import rows_of, scores
 from shoal.audit.selection import MOST_SCORE
+from shoal.audit.spec import MICRO, AuditSpec
 
 
 def _rows(count: int = 12, size: int = 2000, seed: int = 0) -> torch.Tensor:
@@ -29,9 +31,9 @@ FORGERIES = {
 @pytest.mark.parametrize("kind", FORGERIES)
 def test_a_forgery_stands_out(kind: str) -> None:
     rows = _rows()
-    before = scores(rows, None, None)
+    before = scores(rows)
     rows[0] = FORGERIES[kind](rows)
-    after = scores(rows, None, None)
+    after = scores(rows)
     others = [score for place, score in enumerate(after) if place > 1]
     assert after[0] > max(others) and after[0] > before[0] and after[0] >= 3000
 
@@ -39,21 +41,44 @@ def test_a_forgery_stands_out(kind: str) -> None:
 def test_an_update_of_the_last_round_stands_out() -> None:
     earlier, rows = _rows(seed=1), _rows(seed=2)
     rows[4] = earlier[7]
-    found = scores(rows, earlier, None)
+    found = scores(rows, [earlier])
     assert found[4] == max(found) and found[4] >= 3000
 
 
-def test_an_update_that_does_nothing_for_its_samples_scores_higher() -> None:
+def test_an_update_of_other_samples_is_doubted() -> None:
     numbers = torch.Generator().manual_seed(3)
-    slopes = torch.randn(12, 2000, generator=numbers)
-    rows = _rows() + slopes * 0.5
-    honest = scores(rows, None, slopes)
-    rows[5] -= slopes[5] * 0.5
-    assert scores(rows, None, slopes)[5] > max(honest[5], 1000)
+    earlier = [_rows(seed=seed) for seed in (5, 6)]
+    pulls = torch.randn(12, 2000, generator=numbers)
+    rows = _rows() + pulls * 0.5
+    seen: list[tuple[int, int]] = []
+
+    def look(place: int, rung: int) -> torch.Tensor:
+        seen.append((place, rung))
+        return pulls[place]
+
+    looking = Looking(look, earlier, [Rung(12, 2.0), Rung(3, 8.0)], "seed")
+    honest = scores(rows, earlier, looking)
+    rows[5] -= pulls[5] * 0.5
+    forged = scores(rows, earlier, looking)
+    assert forged[5] == max(forged) and forged[5] > max(honest[5], 1000)
+    assert seen.count((5, 1)) == 1 and len(seen) == len(set(seen)), "a look is paid for once"
+    assert len([rung for _, rung in seen if rung == 1]) <= 6
+
+
+def test_nobody_is_doubted_where_looks_tell_nothing() -> None:
+    rows, nothing = _rows(), torch.zeros(2000)
+    looking = Looking(lambda place, rung: nothing, [], [Rung(12, 2.0), Rung(3, 8.0)], "seed")
+    assert scores(rows, [], looking) == scores(rows)
+
+
+def test_looks_cost_what_the_recipe_pays_for() -> None:
+    for samples, claims in ((320, 20), (2048, 7), (100_000, 200)):
+        spec = AuditSpec(rate=0.05)
+        assert spec.looks_cost(samples, claims) + spec.replays_micro / MICRO <= 0.0502, (samples, claims)
 
 
 def test_scores_are_bounded_and_of_whole_seals() -> None:
     for rows in (_rows(1), _rows(2), torch.zeros(3, 5)):
-        found = scores(rows, None, None)
+        found = scores(rows)
         assert len(found) == len(rows) and all(0 <= score <= MOST_SCORE for score in found)
     assert rows_of([None, None], "seed").shape[0] == 2

@@ -54,14 +54,22 @@ class Count:
         self.last: dict[str, int] = {}
         self.given: dict[int, set[str]] = defaultdict(set)
         self.came: Counter[int] = Counter()
+        self.trained: Counter[tuple[str, int]] = Counter()  # by author and seal
+        self.accused: dict[tuple[str, int, int], dict[str, bool]] = defaultdict(dict)
 
     def take(self, encoded: bytes) -> None:
         payload, _ = unpack(encoded)
         entry = unpack(payload)
         body, position = entry["body"], entry["position"]
         due: list[tuple[str, int]] = []
+        self.authors: dict[str, list[int]] = defaultdict(list)  # where in what is due a claim is paid for
         match body["type"]:
+            case "audits":
+                for signed in body["verdicts"]:
+                    self.verdict(unpack(signed[0]))
             case "genesis":
+                audit = json.loads(body["recipe"]).get("audit", {})
+                self.panel = 1 + audit.get("jury", 2) if audit.get("rate") else 10**9
                 self.rules = json.loads(body["recipe"])["credit"]
                 self.boss = blake3.blake3(body["coordinator"]).hexdigest()[:40]
             case "joined":
@@ -92,16 +100,25 @@ class Count:
                 self.over = True
                 self.work.clear()
                 due = self.finish()
-        self.settle(due)
+        self.settle(due, position)
 
-    def settle(self, due: list[tuple[str, int]]) -> None:
+    def verdict(self, word: Any) -> None:
+        """A claim that two, and most of a panel, accuse loses what it earned, once."""
+        words = self.accused[word["author"], word["sequence"], word["at"]["position"]]
+        words.setdefault(word["node"], word["outcome"] != "upheld")
+        if sum(words.values()) >= 2 and 2 * sum(words.values()) > self.panel:
+            self.pay[word["author"]] -= self.trained.pop((word["author"], word["at"]["position"]), 0)
+
+    def settle(self, due: list[tuple[str, int]], position: int) -> None:
         whole = sum(amount for _, amount in due)
         budget = self.rules.get("budget_micro")
         left = (ALL if budget is None else budget + self.added) - self.spent
-        for node, amount in due:
+        for place, (node, amount) in enumerate(due):
             paid = amount if whole <= left else amount * left // whole
             self.pay[node] += paid
             self.spent += paid
+            if node in self.authors and place in self.authors[node]:
+                self.trained[node, position] += paid
 
     def finish(self) -> list[tuple[str, int]]:
         at = self.seals[-1][0] if self.seals else 0
@@ -142,6 +159,7 @@ class Count:
                 kept, seen = sum(past) + 1, len(past) + 1
                 pay = pay * kept // seen if 2 * kept >= seen else pay // 2
             if full:
+                self.authors[claim["node"]].append(len(due))
                 due.append((claim["node"], pay))
             holders = [unpack(receipt[0])["holder"] for receipt in accepted["receipts"]]
             for holder, part in deal(price * shares[0] // 100, holders):

@@ -12,6 +12,7 @@ from shoal.credit.spec import CreditSpec
 from shoal.runlog.entries import (
     Accepted,
     Assignment,
+    Audits,
     DataRange,
     Funded,
     Left,
@@ -20,7 +21,9 @@ from shoal.runlog.entries import (
     Rewind,
     Seal,
     Stopped,
+    Verdict,
 )
+from shoal.runlog.view import head_of
 from shoal.strategy.recipe import recipe_from
 from shoal.wire.identity import Identity
 from shoal.wire.signed import sign
@@ -28,12 +31,34 @@ from shoal.wire.signed import sign
 BATCH = 4
 
 
-def paying(**credit: Any) -> Clerk:
-    """A log whose recipe has this `credit:` section."""
+def paying(audit: dict[str, Any] | None = None, **credit: Any) -> Clerk:
+    """A log whose recipe has this `credit:` section, and maybe this `audit:` section."""
     values = small_recipe().model_dump(mode="json")
     clerk = Clerk()
-    clerk.found(recipe_from({**values, "credit": credit}))
+    clerk.found(recipe_from({**values, "credit": credit, **({"audit": audit} if audit else {})}))
     return clerk
+
+
+def judge(clerk: Clerk, seal: int, author: Identity, words: dict[Identity, str]) -> int:
+    """An entry with these members' verdicts on the author's claim in a seal."""
+    step = clerk.view.step_at(seal)
+    assert step is not None
+    (sequence,) = (u.claim.sequence for u in step.updates if u.claim.node == author.node)
+    verdicts = tuple(
+        sign(
+            member,
+            Verdict(
+                run=clerk.view.run,
+                node=member.node,
+                at=head_of(clerk.view, seal),
+                author=author.node,
+                sequence=sequence,
+                outcome=outcome,
+            ),
+        )
+        for member, outcome in words.items()
+    )
+    return clerk.append(Audits(verdicts=verdicts))
 
 
 def spec(**credit: Any) -> CreditSpec:

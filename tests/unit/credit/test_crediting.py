@@ -18,7 +18,7 @@ from runlog.small_log import COORDINATOR, NODES, RUN, Clerk, accepted
 from shoal.base.ids import NodeId
 from shoal.credit.account import Account, account_of
 from shoal.credit.crediting import Crediting
-from shoal.credit.lines import AUDIT, COORDINATE, HOLD, MISSED, REFUSED, TRAIN, UNDONE
+from shoal.credit.lines import AUDIT, COORDINATE, HOLD, MISSED, REFUSED, TAKEN, TRAIN, UNDONE
 from shoal.credit.spec import CreditSpec, show_credits
 from shoal.credit.words import explain
 from shoal.runlog.chain import BadEntry, read_link
@@ -28,11 +28,11 @@ from shoal.strategy.recipe import recipe_in_log
 from shoal.worlds.real.disk import FileDisk
 
 from . import credit_from_log
-from .stories import Teller, paying, with_weight
+from .stories import Teller, judge, paying, with_weight
 
 A, B, C = NODES[:3]
 UNITS = 6  # samples in each of the small log's updates
-PLAIN = {"price_micro": 100, "hubs_percent": 0, "auditors_percent": 0}
+PLAIN: dict[str, Any] = {"price_micro": 100, "hubs_percent": 0, "auditors_percent": 0}
 
 
 def account(clerk: Clerk) -> Account:
@@ -120,6 +120,48 @@ def test_the_last_audit_closes_when_the_final_state_is_saved() -> None:
     assert micro(both(clerk), A.node, AUDIT) == 0
     clerk.snapshot(at, "final")
     assert micro(both(clerk), A.node, AUDIT) == 300
+
+
+def test_a_conviction_takes_back_what_the_claim_earned_and_no_more() -> None:
+    clerk = paying(audit={"rate": 0.05}, price_micro=100, hubs_percent=10, auditors_percent=0)
+    d = NODES[3]
+    clerk.join(A, B, C, d)
+    clerk.plan(A, B, C, d)
+    seal = clerk.seal(A, B, C, d)
+    before = both(clerk)
+    judge(clerk, seal, A, {B: "forged"})
+    assert both(clerk).balances == before.balances, "one word convicts nobody"
+    judge(clerk, seal, A, {C: "withheld"})
+    after = both(clerk)
+    assert micro(after, A.node, TAKEN) == -micro(before, A.node, TRAIN) < 0
+    assert after.balances == {**before.balances, A.node: micro(before, A.node, HOLD)}
+    assert after.lines[: len(before.lines)] == before.lines
+    assert "convicted 1 update" in " ".join(explain(after, A.node))
+    judge(clerk, seal, A, {d: "forged"})
+    assert both(clerk).balances == after.balances, "once"
+    clerk.plan(A, B)
+    clerk.seal(A, B)
+    assert both(clerk).balances[A.node] > after.balances[A.node], "later work is paid"
+
+
+def test_a_claim_that_most_uphold_keeps_what_it_earned() -> None:
+    clerk = paying(audit={"rate": 0.05, "jury": 4}, **PLAIN)
+    clerk.join(*NODES[:4])
+    clerk.plan(*NODES[:4])
+    seal = clerk.seal(*NODES[:4])
+    before = both(clerk).balances
+    judge(clerk, seal, A, {B: "forged", C: "forged", NODES[3]: "upheld"})
+    assert both(clerk).balances == before, "two of a panel of five"
+
+
+def test_what_is_taken_back_is_not_spent_again() -> None:
+    clerk = paying(audit={"rate": 0.05}, **PLAIN, budget_micro=1800)
+    clerk.join(A, B, C)
+    clerk.plan(A, B, C)
+    judge(clerk, clerk.seal(A, B, C), A, {B: "forged", C: "forged"})
+    clerk.plan(A, B, C)
+    clerk.seal(A, B, C)
+    assert both(clerk).balances == {A.node: 0, B.node: 600, C.node: 600}
 
 
 def test_a_cap_is_exact() -> None:

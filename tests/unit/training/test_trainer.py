@@ -87,6 +87,20 @@ def test_a_restored_trainer_goes_on_bit_for_bit(model: Any, inner: Any, text_run
     assert first.local_state() == second.local_state()
 
 
+@pytest.mark.parametrize("inner", INNERS, ids=kind_of)
+def test_what_samples_add_to_a_step_is_told_without_taking_it(inner: Any, text_run: Run) -> None:
+    trainer = text_run.trainer(inner=inner)
+    train(trainer, text_run, 0, 3)
+    params, state = trainer.params().clone(), trainer.local_state()
+    samples = np.arange(4)
+    losses = trainer.losses(samples)
+    pull = trainer.pull(samples)
+    assert torch.equal(trainer.params(), params) and trainer.local_state() == state
+    assert losses.shape == (4,)
+    trainer.load(params - 0.1 * pull / pull.norm())
+    assert trainer.losses(samples).mean() < losses.mean(), "it goes down"
+
+
 def test_dropout_differs_by_step_and_leaves_other_randomness_alone(text_run: Run) -> None:
     trainer = text_run.trainer(GPT2, SgdSpec(kind="sgd", lr=1e-6, batch_size=4))
     before = torch.get_rng_state()

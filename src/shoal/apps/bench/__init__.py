@@ -265,9 +265,11 @@ def audit(
     share: float = typer.Option(0.3, "--forged", min=0.0, max=1.0, help="The part of its claims it forges."),
     nodes: int = typer.Option(20, "--nodes", min=5, max=200, help="Nodes, one of them a forger."),
     rounds: int = typer.Option(50, "--rounds", min=2, max=1000, help="Rounds of a game."),
-    games: int = typer.Option(500, "--games", min=1, help="Of each kind of forgery."),
+    games: int = typer.Option(500, "--games", min=0, help="Of each forgery; 0: only honest claims again."),
     codec: str = typer.Option("int8", "--codec", help="int8, two-bit, sparse (with error feedback) or none."),
-    claims: int = typer.Option(4, "--claims", min=1, help="Honest claims to run again in each setting."),
+    claims: int = typer.Option(
+        4, "--claims", min=1, help="Honest claims of digits to run again in each setting."
+    ),
     seed: int = typer.Option(0, "--seed", min=0, help="Decides everything."),
     as_json: bool = Json,
 ) -> None:

@@ -63,19 +63,6 @@ class StackedTrainers:
         with torch.no_grad():
             self._adam.step(self._count, rate_factor(self.inner, step_number))
 
-    def slopes(self, params: torch.Tensor, batches: Sequence[Batch]) -> torch.Tensor:
-        """The loss's slope at these parameters on each batch, a row each."""
-        inputs = torch.stack([batch.inputs for batch in batches])
-        targets = torch.stack([batch.targets for batch in batches])
-        leaves = {
-            name: view.clone() for name, view in _views(params.repeat(len(batches), 1), self.layout).items()
-        }
-        with sdpa_kernel(SDPBackend.MATH):
-            slopes = self._each(leaves, inputs, targets)
-        return torch.cat(
-            [slopes[tensor.name].reshape(len(batches), -1) for tensor in self.layout.tensors], dim=1
-        )
-
     def guess(self, params: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
         """The logits of one model with these parameters."""
         leaves = {name: view[0] for name, view in _views(params[None], self.layout).items()}

@@ -39,18 +39,25 @@ class Hardware:
     micro_batch: int | None = None
     """Steps are added up from parts of this size: other kernels, and another order of sums."""
     device: str = "cpu"
+    every: int = 1
+    """One claim in so many is run again on it: threads take long where cores are few and busy, and change little."""
 
 
 HERE = Hardware("one thread")
 OTHERS = (
-    Hardware("two threads", threads=2),
-    Hardware("four threads", threads=4),
+    Hardware("two threads", threads=2, every=20),
+    Hardware("four threads", threads=4, every=20),
     Hardware("without oneDNN", onednn=False),
-    Hardware("parts of a batch", micro_batch=4),
+    Hardware("halves of a batch", micro_batch=16),
+    Hardware("halves of a batch, without oneDNN", onednn=False, micro_batch=16),
+    Hardware("thirds of a batch", micro_batch=11),
+    Hardware("parts of a batch", micro_batch=4, every=4),
 )
 CODECS = ("int8", "two-bit", "sparse")
 MODELS = ("digits", "gpt")
 PRECISIONS = ("fp32", "bf16")
+RUN = 50
+"""Claims of one run; more are of runs with other seeds, so that they are of all stages of training."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,24 +78,29 @@ class Honest:
 def measure(
     model: str, codec: str, precision: str, others: tuple[Hardware, ...], claims: int
 ) -> list[Honest]:
-    """So many claims of one node on this machine, each run again on every other hardware."""
-    here = _Node(_recipe(model, codec, precision, claims), HERE)
-    there = [(hardware, _Node(here.recipe, hardware)) for hardware in others]
+    """So many claims of one node on this machine, each run again on other hardware."""
     found: dict[str, list[float]] = {hardware.name: [] for hardware in others}
-    for number in range(claims):
-        base, private, update, blob = here.claim(number)
-        for hardware, node in there:
-            again = node.again(update, base, private)
-            apart = distance(update, blob, again, base.layout, here.rules.codec_at(number))
-            found[hardware.name].append(apart)
+    for seed, first in enumerate(range(0, claims, RUN)):
+        recipe = _recipe(model, codec, precision, min(RUN, claims - first), seed)
+        here = _Node(recipe, HERE)
+        there = [(hardware, _Node(recipe, hardware)) for hardware in others]
+        for number in range(min(RUN, claims - first)):
+            base, private, update, blob = here.claim(number)
+            for hardware, node in there:
+                if number % hardware.every:
+                    continue
+                again = node.again(update, base, private)
+                apart = distance(update, blob, again, base.layout, here.rules.codec_at(number))
+                found[hardware.name].append(apart)
     return [
         Honest(model=model, codec=codec, precision=precision, hardware=name, distances=tuple(distances))
         for name, distances in found.items()
     ]
 
 
-def _recipe(model: str, codec: str, precision: str, claims: int) -> Recipe:
-    recipe = recipe_for(Cell(attack="", nodes=1, codec=codec, model=model, rounds=claims), rule_of("mean"))
+def _recipe(model: str, codec: str, precision: str, claims: int, seed: int) -> Recipe:
+    cell = Cell(attack="", nodes=1, codec=codec, model=model, rounds=claims, seed=seed)
+    recipe = recipe_for(cell, rule_of("mean"))
     return recipe.model_copy(update={"inner": recipe.inner.model_copy(update={"precision": precision})})
 
 

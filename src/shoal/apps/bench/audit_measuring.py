@@ -1,8 +1,9 @@
 """What audits see of honest and forged claims, from a fleet that really trains.
 
 In flow a recipe; out flow, by round, the screener's scores of honest seals and of seals with one forged claim of each
-kind, and how far each forgery is from what a re-run gives. Invariant: scores are made by the code that nodes run, from
-updates that went through the recipe's codec; a forger knows all honest updates of its round.
+kind, and how far each forgery is from what a re-run gives. Invariant: scores and looks are made by the code that nodes
+run, from updates that went through the recipe's codec, by the trainer of one of the nodes; a forger knows all honest
+updates of its round.
 
 What is left out: the lies do not enter the global model (one of twenty hardly moves it), and go through the codec
 without a residual.
@@ -10,24 +11,29 @@ without a residual.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 
 from shoal.adversary import ATTACKS, Adversary, Poisoner, Seen
 from shoal.apps.bench.attacks_fleet import Fleet, make_fleet
 from shoal.apps.bench.attacks_training import StackedTrainers
+from shoal.audit.effects import Looking
 from shoal.audit.screening import scores
-from shoal.audit.selection import number
+from shoal.audit.spec import AuditSpec
 from shoal.codec.base import decode_whole
 from shoal.data.assignment import Indices, sample_indices
 from shoal.data.dataset import Batch
+from shoal.node.auditing import SEALS_REMEMBERED
 from shoal.node.learner import Global
+from shoal.node.looking import Assigned, looking
 from shoal.replica.fold import SealedBlob, fold
 from shoal.replica.update import open_update
 from shoal.strategy.recipe import Recipe
+from shoal.training.spec import OwnInnerSpec
+from shoal.training.trainer import TorchTrainer
 
 FORGERS = 4
 """So many of the nodes forge, each in games of its own."""
@@ -55,17 +61,16 @@ class Measured:
     forged: dict[str, list[list[Forged]]] = field(default_factory=dict)
 
 
-def measure(recipe: Recipe, nodes: int, samples: int) -> Measured:
-    """Train a whole run of honest nodes, and forge every node's claim in every round, in every way, on the side.
-    `samples` is on how many of a claim's samples its update is looked at."""
-    bench = _Bench(recipe, nodes, samples)
+def measure(recipe: Recipe, nodes: int, spec: AuditSpec) -> Measured:
+    """Train a whole run of honest nodes, and forge every node's claim in every round, in every way, on the side."""
+    bench = _Bench(recipe, nodes, spec)
     found = Measured(forged={kind: [] for kind in KINDS})
     for round_number in range(recipe.budget.rounds or 1):
-        rows, lies = bench.round(round_number)
-        found.honest.append(scores(rows, bench.earlier, bench.slopes))
+        looking, rows, lies = bench.round(round_number)
+        found.honest.append(scores(rows, bench.earlier, looking))
         for kind in KINDS:
-            found.forged[kind].append(list(bench.forge(rows, lies[kind])))
-        bench.earlier = rows
+            found.forged[kind].append(list(bench.forge(rows, lies[kind], looking)))
+        bench.earlier.append(rows)
     return found
 
 
@@ -74,23 +79,29 @@ def forgers_of(nodes: int) -> tuple[int, ...]:
 
 
 class _Bench:
-    def __init__(self, recipe: Recipe, nodes: int, samples: int) -> None:
+    def __init__(self, recipe: Recipe, nodes: int, spec: AuditSpec) -> None:
         self.fleet: Fleet = make_fleet(recipe, nodes, None)
-        self.earlier: torch.Tensor | None = None
-        self.slopes = torch.zeros(nodes, self.fleet.state.layout.numel)
+        self.earlier: deque[torch.Tensor] = deque(maxlen=SEALS_REMEMBERED)
         self.forgers = forgers_of(nodes)
-        self._samples = samples
+        self._spec = spec
+        assert not isinstance(recipe.inner, OwnInnerSpec)
+        corpus = self.fleet.corpus
+        self._screener = TorchTrainer(
+            recipe.model, recipe.inner, corpus.manifest, corpus.dataset, recipe.seed, torch.device("cpu")
+        )
+        """The last of the nodes, once more, by itself."""
         self._first: torch.Tensor | None = None
         self._beside = {
             kind: StackedTrainers(recipe, self.fleet.corpus, len(self.forgers))
             for kind in ("label-flip", "backdoor", "elsewhere")
         }
 
-    def round(self, number_: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        """Everybody trains; the honest updates as they were sent, and by kind what each forger would send."""
+    def round(self, number_: int) -> tuple[Looking, torch.Tensor, dict[str, torch.Tensor]]:
+        """Everybody trains; looks at the assignments, the honest updates as they were sent, and by kind what each
+        forger would send."""
         fleet, base = self.fleet, self.fleet.state.params.clone()
-        self._look(number_, base)
         lazy = self._train(number_, base)
+        looking = self._looking(number_, base)
         updates = base - fleet.trainers.params
         lies = self._lies(number_, base, updates, lazy)
         blobs = [blob for node in fleet.nodes if (blob := fleet.publish(node, number_)) is not None]
@@ -99,15 +110,15 @@ class _Bench:
         fleet.state = fold(fleet.state, (0,), sealed, fleet.rules, place=number_).state
         for node in fleet.nodes:
             node.learner.adopt(Global(params=fleet.state.params, position=number_ + 1, fragments=(0,)))
-        return rows, lies
+        return looking, rows, lies
 
-    def forge(self, rows: torch.Tensor, lies: torch.Tensor) -> Iterator[Forged]:
+    def forge(self, rows: torch.Tensor, lies: torch.Tensor, looking: Looking) -> Iterator[Forged]:
         for node, lie in zip(self.forgers, lies, strict=True):
             sent = rows.clone()
             sent[node] = lie
             longer = max(float(rows[node].norm()), float(sent[node].norm()), 1e-30)
             apart = float((rows[node] - sent[node]).norm()) / longer
-            yield Forged(scores(sent, self.earlier, self.slopes), apart)
+            yield Forged(scores(sent, self.earlier, looking), apart)
 
     # --- training ------------------------------------------------------------------------------------------
 
@@ -127,9 +138,11 @@ class _Bench:
         lazy = base.expand_as(fleet.trainers.params)
         for trainers in self._beside.values():
             trainers.params.copy_(base)
+        self._screener.load(base)
         for step in range(steps):
             whole = self._batches(drawn[:, step])
             fleet.trainers.step(whole, number_ * steps + step)
+            self._screener.step(drawn[-1, step], number_ * steps + step)
             for kind, trainers in self._beside.items():
                 own = [whole[node] for node in self.forgers]
                 batches = (
@@ -203,12 +216,12 @@ class _Bench:
 
     # --- looking -------------------------------------------------------------------------------------------
 
-    def _look(self, number_: int, base: torch.Tensor) -> None:
-        """The loss's slope on a few samples of each assignment, before the round."""
+    def _looking(self, number_: int, base: torch.Tensor) -> Looking:
+        """Looks at each assignment from the state before the round, with the memory of a node that trained in it."""
         drawn = self._drawn(number_).reshape(len(self.fleet.nodes), -1)
-        chosen = [
-            [int(own[number(number_, node, place) % len(own)]) for place in range(self._samples)]
-            for node, own in enumerate(drawn)
+        claims = [
+            Assigned(author=str(node), count=len(own), at=own.__getitem__) for node, own in enumerate(drawn)
         ]
-        batches = self._batches(np.array(chosen))
-        self.slopes = self.fleet.trainers.slopes(base, batches)
+        self._screener.load(base)
+        seed = f"{self.fleet.seed}/{number_}"
+        return looking(self._screener, self._spec, claims, list(self.earlier), torch.Tensor.clone, seed)

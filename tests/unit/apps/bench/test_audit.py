@@ -14,7 +14,7 @@ SPEC = AuditSpec(rate=0.05)
 
 def test_a_forger_is_found_within_the_means() -> None:
     recipe = recipe_for(Cell(attack="", nodes=8, codec="int8", rounds=3), rule_of("mean"))
-    seen = measure(recipe, 8, SPEC.samples_screened(320))
+    seen = measure(recipe, 8, SPEC)
     assert min(one.distance for rounds in seen.forged["sign-flip"] for one in rounds) > SPEC.tolerance
     games = [play(seen, "sign-flip", SPEC, 0.3, 80, seed) for seed in range(20)]
     assert sum(game.found_after is not None for game in games) >= 18
