@@ -14,11 +14,14 @@ interface Settlement {
   items: { epoch: number; position: number; total: string; added: string; addresses: number; state: string; transaction: string | null; block: number | null }[];
 }
 const ROLES = ["train", "hold", "audit", "coordinate"];
+const TAKEN = "taken";
 
 export function CreditPage({ picture, run }: PageProps) {
   const { answer, error, retry } = useAnswer<Answer>(`/runs/${run}/credit`, picture.rounds.at(-1)?.seal ?? 0);
   if (error != null && !answer) return <Failure error={error} retry={retry} />;
   if (!answer) return <Loading what="the credit" />;
+  // What convictions took back is seldom there, and then worth a column.
+  const roles = answer.nodes.some((line) => line.by_role[TAKEN]) ? [...ROLES, TAKEN] : ROLES;
   return (
     <>
       <div className="title"><h1>Credit</h1><p>{answer.policy}</p></div>
@@ -34,14 +37,14 @@ export function CreditPage({ picture, run }: PageProps) {
           <div className="rows short" tabIndex={0} role="region" aria-label="Balances">
             <table>
               <caption className="visually-hidden">Balances, the largest first</caption>
-              <thead><tr><th scope="col">who</th><th scope="col" className="numeric">credits</th><th scope="col">share</th>{ROLES.map((role) => <th key={role} scope="col" className="numeric">{role}</th>)}</tr></thead>
+              <thead><tr><th scope="col">who</th><th scope="col" className="numeric">credits</th><th scope="col">share</th>{roles.map((role) => <th key={role} scope="col" className="numeric">{role === TAKEN ? "taken back" : role}</th>)}</tr></thead>
               <tbody>
                 {answer.nodes.map((line) => (
                   <tr key={line.node}>
                     <td>{picture.nodes.has(line.node) ? <Link to={pathTo("node", run, line.node)}>{line.name || line.node.slice(0, 8)}</Link> : line.name}</td>
                     <td className="numeric">{credits(line.micro)}</td>
                     <td><meter min={0} max={1} value={line.share} aria-label={`share of ${line.name}`}>{percent(line.share)}</meter> {percent(line.share)}</td>
-                    {ROLES.map((role) => <td key={role} className="numeric">{line.by_role[role] ? credits(line.by_role[role]) : "–"}</td>)}
+                    {roles.map((role) => <td key={role} className="numeric">{line.by_role[role] ? credits(line.by_role[role]) : "–"}</td>)}
                   </tr>
                 ))}
               </tbody>
