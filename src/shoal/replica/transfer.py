@@ -20,10 +20,9 @@ from shoal.replica.blobs import CHUNK_BYTES
 
 LANES_PER_PEER = 4
 MAX_LANES = 8
-FAST_BYTES_S = 64 << 20
-FAST_LANES = 2
-"""To a peer of which one lane brings so much: while one waits for the disk the other receives, and more would only
-contend for this machine."""
+FAST_LANES = ((256 << 20, 1), (64 << 20, 2))
+"""Lanes to a peer of which one brings so many bytes a second: while one waits for the disk another receives, and more
+would only contend for this machine; where one is as quick as the disk, it takes the least of the processors."""
 RUN_BYTES = 16 << 20
 """The most that is asked for at a time, of a fast peer and where ranges are taken as they come."""
 PIECE_BYTES = 128 << 10
@@ -69,7 +68,8 @@ class _Line:
 
     @property
     def useful_lanes(self) -> int:
-        return min(self.lanes, FAST_LANES) if self.rate_bytes_s >= FAST_BYTES_S else self.lanes
+        enough = (lanes for rate_bytes_s, lanes in FAST_LANES if self.rate_bytes_s >= rate_bytes_s)
+        return min(self.lanes, next(enough, self.lanes))
 
     def answered(self, size_bytes: int, took_s: float, timeout_s: float) -> None:
         self.strikes, self.failed_at = 0, -math.inf
