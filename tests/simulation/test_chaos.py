@@ -52,6 +52,17 @@ def test_seeds() -> None:
     assert not failed, f"{len(failed)} of {SEEDS} seeds failed\n" + "\n".join(lines[:SHOWN]) + more
 
 
+@pytest.mark.parametrize(
+    ("seed", "failover"),
+    [
+        (7134, False),  # A node whose steps outlast the seals.
+        (20217, True),  # An answer between coordinators that comes twice.
+    ],
+)
+def test_what_once_failed(seed: int, failover: bool) -> None:
+    run_seed(seed, failover=failover)
+
+
 REPEATED = (3, 17, 42, 50, 101, 333)
 """Some of the toy, and one of the torch model (every fiftieth)."""
 

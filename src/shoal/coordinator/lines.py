@@ -74,12 +74,25 @@ class Line:
         try:
             async with asyncio.timeout(ANSWER_S):
                 await channel.send(encode(question))
-                return decode(await channel.recv())
+                while not _answers(answer := decode(await channel.recv()), question):
+                    pass  # An earlier question's, which came twice.
+                return answer
         except (ChannelClosed, ShoalError, TimeoutError):
             self._channel, self.up = None, False
             with contextlib.suppress(ChannelClosed):
                 await channel.close()
             return None
+
+
+def _answers(answer: object, question: Question) -> bool:
+    match question:
+        case Follow():
+            return isinstance(answer, Followed)
+        case AskVote():
+            asked = (question.run, question.ballot, question.length)
+            return isinstance(answer, Vote) and (answer.run, answer.ballot, answer.asked) == asked
+        case Propose():
+            return isinstance(answer, Stored) and answer.run == question.run
 
 
 def is_colleague(follow: Follow, nonce: bytes, identity: Identity) -> bool:
