@@ -53,6 +53,12 @@ def require(holds: bool, otherwise: str, *about: object) -> None:
         raise BadEntry(otherwise.format(*about) if about else otherwise)
 
 
+def _of_claim(claim: Claim, holds: bool, otherwise: str, *about: object) -> None:
+    """The same for what a claim says."""
+    if not holds:
+        raise BadEntry(f"has a claim of {claim.node[:12]} {otherwise.format(*about)}")
+
+
 def is_hash(text: str) -> bool:
     return _is_hash(text) is not None
 
@@ -80,51 +86,30 @@ def open_claim(view: RunView, signed: Signed) -> Claim:
 
 def _check_place(view: RunView, claim: Claim, member: Member) -> Planned:
     """This run, work that is open, its round, its base, and a sequence that is new; the work."""
-    require(claim.run == view.run, "has a claim of {:.12} for another run", claim.node)
-    require(
-        claim.sequence > member.last_sequence,
-        "has a claim of {:.12} whose sequence was settled before",
-        claim.node,
-    )
+    _of_claim(claim, claim.run == view.run, "for another run")
+    _of_claim(claim, claim.sequence > member.last_sequence, "whose sequence was settled before")
     planned = view.planned.get(claim.node, {}).get(claim.plan)
     if planned is None:
         raise BadEntry(f"has a claim of {claim.node[:12]} that is not in an open plan at {claim.plan}")
-    require(
-        claim.round == planned.round,
-        "has a claim of {:.12} for round {}, not {}",
-        claim.node,
-        claim.round,
-        planned.round,
-    )
+    _of_claim(claim, claim.round == planned.round, "for round {}, not {}", claim.round, planned.round)
     head = claim.head
     on_chain = 0 <= head.position < view.length and view.hashes[head.position] == head.hash
-    require(on_chain, "has a claim of {:.12} who stood on another log", claim.node)
-    require(
-        claim.base == planned.base,
-        "has a claim of {:.12} from another base than {}",
-        claim.node,
-        planned.base,
-    )
+    _of_claim(claim, on_chain, "who stood on another log")
+    _of_claim(claim, claim.base == planned.base, "from another base than {}", planned.base)
     return planned
 
 
 def _check_content(view: RunView, claim: Claim) -> None:
     """Every field within what the model and the format allow."""
     named = all(map(is_hash, (claim.blob, claim.local_before, claim.local_after, *claim.pieces)))
-    require(named, "has a claim of {:.12} with a malformed field", claim.node)
-    require(pieces.are_sound(claim), "has a claim of {:.12} with pieces that cannot be", claim.node)
-    require(math.isfinite(claim.loss), "has a claim of {:.12} with a loss that is no number", claim.node)
-    require(claim.steps > 0 and claim.samples > 0, "has a claim of {:.12} without work", claim.node)
-    require(
-        claim.steps <= claim.samples,
-        "has a claim of {:.12} of {} steps on {} samples",
-        claim.node,
-        claim.steps,
-        claim.samples,
-    )
+    _of_claim(claim, named, "with a malformed field")
+    _of_claim(claim, pieces.are_sound(claim), "with pieces that cannot be")
+    _of_claim(claim, math.isfinite(claim.loss), "with a loss that is no number")
+    _of_claim(claim, claim.steps > 0 and claim.samples > 0, "without work")
+    _of_claim(claim, claim.steps <= claim.samples, "of {} steps on {} samples", claim.steps, claim.samples)
     numel = view.genesis.layout.numel if view.genesis else 0
     fits = 0 < claim.size_bytes <= 8 * numel + SPARE_BYTES
-    require(fits, "has a claim of {:.12} of {} bytes for {} parameters", claim.node, claim.size_bytes, numel)
+    _of_claim(claim, fits, "of {} bytes for {} parameters", claim.size_bytes, numel)
 
 
 def _check_merges(view: RunView, claim: Claim) -> None:
@@ -135,48 +120,24 @@ def _check_merges(view: RunView, claim: Claim) -> None:
     )
     inside = all(0 <= taken.position < view.length and 0 <= taken.step <= claim.steps for taken in merges)
     sound = len(merges) <= MAX_MERGES and ordered and inside
-    require(sound, "has a claim of {:.12} with merges that cannot be", claim.node)
+    _of_claim(claim, sound, "with merges that cannot be")
 
 
 def _check_data(view: RunView, claim: Claim, member: Member, planned: Planned) -> None:
     """Samples that were this node's to train, each counted once, the last of them in this plan."""
     ranges = claim.data
-    require(
-        0 < len(ranges) <= MAX_RANGES, "has a claim of {:.12} with {} data ranges", claim.node, len(ranges)
-    )
-    require(
-        all(part.count > 0 for part in ranges), "has a claim of {:.12} with an empty data range", claim.node
-    )
+    _of_claim(claim, 0 < len(ranges) <= MAX_RANGES, "with {} data ranges", len(ranges))
+    _of_claim(claim, all(part.count > 0 for part in ranges), "with an empty data range")
     counted = sum(part.count for part in ranges)
-    require(
-        claim.samples == counted,
-        "has a claim of {:.12} of {} samples on {} counters",
-        claim.node,
-        claim.samples,
-        counted,
-    )
+    _of_claim(claim, claim.samples == counted, "of {} samples on {} counters", claim.samples, counted)
     ordered = all(_end(one) <= two.start for one, two in itertools.pairwise(ranges))
-    require(
-        ordered and ranges[0].start >= member.counted_to,
-        "has a claim of {:.12} that counts samples again",
-        claim.node,
-    )
+    _of_claim(claim, ordered and ranges[0].start >= member.counted_to, "that counts samples again")
     # A round that is planned again and again pushes its first plan out of the latest assignments.
     whole = (*member.assigned, planned.data)
     own = all(any(_inside(part, mine) for mine in whole) for part in ranges)
-    require(
-        own and _inside(ranges[-1], planned.data),
-        "has a claim of {:.12} on samples that were not assigned to it",
-        claim.node,
-    )
+    _of_claim(claim, own and _inside(ranges[-1], planned.data), "on samples that were not assigned to it")
     tokens = claim.samples * most_tokens(view)
-    require(
-        0 <= claim.tokens <= tokens,
-        "has a claim of {:.12} of {} tokens on {} samples",
-        claim.node,
-        claim.tokens,
-        claim.samples,
-    )
+    _of_claim(claim, 0 <= claim.tokens <= tokens, "of {} tokens on {} samples", claim.tokens, claim.samples)
 
 
 def most_bytes(genesis: Genesis) -> int:
