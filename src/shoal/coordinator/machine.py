@@ -333,8 +333,13 @@ class CoordinatorMachine:
         """What storage this node's next update must show."""
         doubted = frozenset(self._distrusted | self._unreliable)
         others = [n for n, _ in self.seats.reachable(self._instant.now) if n != node and n not in doubted]
-        own = self._identity.node if node in self._distrusted else None
-        return Demand(seeders=len(others) + 1, distrusted=doubted, own=own)
+        return Demand(
+            seeders=len(others) + 1,
+            distrusted=doubted,
+            own=self._identity.node if node in self._distrusted else None,
+            enough=self._identity.node,
+            patience_s=self.recipe.membership.lease_s,
+        )
 
     def _ban(self, ban: Ban) -> None:
         """Keep a node out, and tell it so; or let it in again."""
