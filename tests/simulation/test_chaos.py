@@ -57,6 +57,10 @@ def test_seeds() -> None:
     [
         (7134, False),  # A node whose steps outlast the seals.
         (20217, True),  # An answer between coordinators that comes twice.
+        (
+            20313,
+            True,
+        ),  # Two receipts are wanted, and the one node that can be reached stores nothing for anybody.
     ],
 )
 def test_what_once_failed(seed: int, failover: bool) -> None:

@@ -6,6 +6,7 @@ acknowledged claim is durable first, and ends in exactly one seal, accepted or r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -38,6 +39,14 @@ class Demand:
     """Holders that promised a blob which nobody could get: their word does not count."""
     own: NodeId | None = None
     """The coordinator, if its own receipt is needed: the author's last update was withheld."""
+    enough: NodeId | None = None
+    """The coordinator, whose receipt is enough for an author who finds too few others for `patience_s`."""
+    patience_s: float = math.inf
+
+    def excuses(self, claim: Claim, receipts: tuple[Receipt, ...], short_s: float) -> bool:
+        """Whether an update counts without what is lacking: others that could hold it may not want to."""
+        held = any(one.holder == self.enough and one.blob == claim.blob for one in receipts)
+        return held and short_s >= self.patience_s
 
     def lacking(self, claim: Claim, receipts: tuple[Receipt, ...], wanted: int) -> str:
         """What is missing, in words; "" if nothing."""
@@ -87,6 +96,8 @@ class Claims:
         self._open: dict[NodeId, Kept] = {}
         self._void: dict[tuple[NodeId, int], str] = {}
         self._settled: list[str] = []
+        self._short_since: dict[NodeId, float] = {}
+        """Whose updates have had too few holders, and since when."""
         for value in kept.values():
             self._restore(value, now)
 
@@ -114,7 +125,11 @@ class Claims:
             stale = parse(offer.claim.payload, Claim)
             return [_answer(node, stale.sequence if stale else -1, str(error))]
         if missing := demand.lacking(claim, receipts, self._receipts):
-            return [_answer(node, claim.sequence, missing, retry=True)]
+            short_s = now - self._short_since.setdefault(node, now)
+            if not demand.excuses(claim, receipts, short_s):
+                return [_answer(node, claim.sequence, missing, retry=True)]
+        else:
+            self._short_since.pop(node, None)
         known = self._open.get(node)
         if known is not None:
             same = known.offer.claim == offer.claim

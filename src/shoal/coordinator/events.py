@@ -184,6 +184,8 @@ class FetchBlob(msgspec.Struct, frozen=True):
     holders: tuple[NodeId, ...]
     is_state: bool = False
     """A snapshot: report the hash of the state in it, too."""
+    is_missed: bool = False
+    """Nodes cannot get it: ask everyone at once, and wait only for those who are live."""
 
 
 class Archive(msgspec.Struct, frozen=True):

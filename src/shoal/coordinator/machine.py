@@ -30,7 +30,6 @@ from shoal.coordinator.events import (
     Effect,
     EnterCredit,
     Event,
-    FetchBlob,
     FundAsked,
     GraftAsked,
     Instant,
@@ -48,6 +47,7 @@ from shoal.coordinator.events import (
 )
 from shoal.coordinator.keyring import KeyDesk, revoked
 from shoal.coordinator.market import Market
+from shoal.coordinator.missed import Missed
 from shoal.coordinator.pacing import Pacing, Telling, is_soon, news_of
 from shoal.coordinator.private import PrivacyBudgets
 from shoal.coordinator.rounds import Rounds
@@ -97,8 +97,6 @@ from shoal.wire.messages import (
 
 _OF_ONE, _MEMBERSHIP = (Arrived, Said, Lost), (Joined, Left)
 CHANGES_A_ROUND = 4
-PATIENCE_LEASES = 3
-"""A sealed update that the coordinator cannot get for so many leases is undone by a rewind."""
 
 
 class CoordinatorMachine:
@@ -162,6 +160,7 @@ class CoordinatorMachine:
         self._unreliable: set[NodeId] = set()
         """Who vouched for an update that its author had to bring here, since nobody else gave it."""
         self._absent = Absent(recipe.membership)
+        self._missed = Missed(recipe.membership)
         self._graft: Graft | None = None
         """The parent's news that wait for the end of a round."""
         self._pacing = Pacing(self.tick_s)
@@ -314,7 +313,7 @@ class CoordinatorMachine:
                 if audits := self.auditing.heard(node, message):
                     self._append(audits)
             case Stuck():
-                self._stuck(message)
+                self._missed.heard(self.view, message, self._instant.now)
             case Goodbye():
                 self._goodbye(node, message.reason)
         return True
@@ -333,8 +332,13 @@ class CoordinatorMachine:
         """What storage this node's next update must show."""
         doubted = frozenset(self._distrusted | self._unreliable)
         others = [n for n, _ in self.seats.reachable(self._instant.now) if n != node and n not in doubted]
-        own = self._identity.node if node in self._distrusted else None
-        return Demand(seeders=len(others) + 1, distrusted=doubted, own=own)
+        return Demand(
+            seeders=len(others) + 1,
+            distrusted=doubted,
+            own=self._identity.node if node in self._distrusted else None,
+            enough=self._identity.node,
+            patience_s=self.recipe.membership.lease_s,
+        )
 
     def _ban(self, ban: Ban) -> None:
         """Keep a node out, and tell it so; or let it in again."""
@@ -451,16 +455,6 @@ class CoordinatorMachine:
         self._append(snapshot)
         self._effects.append(Prune())
 
-    def _stuck(self, message: Stuck) -> None:
-        patience_s = PATIENCE_LEASES * self.recipe.membership.lease_s
-        index = self.view.index_of(message.at)
-        skippable = message.at <= self.view.best_start().at
-        if index is None or skippable or message.seconds < patience_s:
-            return
-        for blob, size_bytes, holders in self.view.path[index].sources:
-            if blob == message.blob:
-                self._effects.append(FetchBlob(message.at, blob, size_bytes, holders))
-
     def _rewind(self, to: int, reason: str) -> None:
         if to != self.view.at and self.view.may_rewind(to):
             self._claims.void(f"the run was rewound: {reason}")
@@ -484,6 +478,7 @@ class CoordinatorMachine:
 
     def _advance(self) -> None:
         """Seal, plan or stop, if the time has come."""
+        self._effects += self._missed.due(self.view, self.seats.live(self._instant.now), self._instant.now)
         if self.view.stopped is not None:
             self._drop_settled()  # Those that a crash right after the end left behind.
             return

@@ -16,6 +16,7 @@ from shoal.checkpoint.keeping import retain
 from shoal.coordinator.copies import lasting_blobs
 from shoal.coordinator.events import Archive, BlobFetched, Event, FetchBlob
 from shoal.coordinator.served import Run
+from shoal.replica.asking import PATIENTLY, Asking
 from shoal.replica.state import decode_state, state_hash
 from shoal.wire.messages import PleasePush, encode
 
@@ -59,13 +60,14 @@ class Supplies:
             self.spawn(self._fetch_blob(run, effect), f"fetch {effect.blob[:8]}")
 
     async def _fetch_blob(self, run: Run, effect: FetchBlob) -> None:
-        seats = run.machine.seats.by_node
-        await run.swarm.fetch(effect.blob, effect.size_bytes, self.sources(run, effect.holders))
-        hidden = [n for n in effect.holders if n in seats and not seats[n].address]
+        asking = PATIENTLY
+        if effect.is_missed:
+            asking = Asking(at_once=True, waits_for=lambda node: node in self._live(run))
+        sources = self.sources(run, effect.holders)
+        await run.swarm.fetch(effect.blob, effect.size_bytes, sources, asking=asking)
         missing = not run.blobs.has(effect.blob)
-        if missing and hidden:
-            self.send(run, hidden[0], encode(PleasePush(blob=effect.blob)))
-            await self._arrival(run, effect)
+        if missing:
+            await self._have_pushed(run, effect)
         run.fetching.discard(effect.blob)
         size = run.blobs.size(effect.blob)
         state = (
@@ -95,10 +97,22 @@ class Supplies:
         peers = [Peer(node=node, address=seats[node].address) for node in order if node in seats]
         return [peer for peer in (*peers, *self.others()) if peer.address]
 
-    async def _arrival(self, run: Run, effect: FetchBlob) -> None:
-        """Wait until a pushed blob is here, or has had time enough."""
+    def _live(self, run: Run) -> frozenset[NodeId]:
+        return run.machine.seats.live(self.host.clock.now())
+
+    async def _have_pushed(self, run: Run, effect: FetchBlob) -> None:
+        """Have the blob brought by one of its holders that cannot be asked for it, if one is there, in due time."""
+        seats = run.machine.seats.by_node
+        hidden = [n for n in effect.holders if n in self._live(run) and not seats[n].address]
+        if not hidden:
+            return
+        self.send(run, hidden[0], encode(PleasePush(blob=effect.blob)))
         deadline = self.host.clock.now() + REQUEST_TIMEOUT_S
-        while not run.blobs.has(effect.blob) and self.host.clock.now() < deadline:
+        while (
+            not run.blobs.has(effect.blob)
+            and self.host.clock.now() < deadline
+            and hidden[0] in self._live(run)
+        ):
             await self.host.clock.sleep(0.2)
 
 

@@ -15,6 +15,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.host import Host, Peer
 from shoal.base.ids import BlobId, NodeId
 from shoal.node.spreading import Spreading
+from shoal.replica.asking import BRIEFLY
 from shoal.replica.blobs import BlobStore, chunk_list
 from shoal.replica.pieces import join_pieces
 from shoal.replica.swarm import Swarm
@@ -100,7 +101,7 @@ class Gathering:
     async def _bring(self, claim: Claim, number: int, holder: NodeId | None) -> bytes | None:
         piece, size = claim.pieces[number], piece_bytes(claim)
         peers = self._sources((holder,) if holder is not None else (claim.node,))
-        if await self._swarm.fetch(piece, size, peers, max_bytes=size) is None:
+        if await self._swarm.fetch(piece, size, peers, max_bytes=size, asking=BRIEFLY) is None:
             return None
         try:
             return await self._host.work(partial(self._blobs.get, piece))

@@ -17,6 +17,7 @@ from shoal.base.ids import BlobId, NodeId
 from shoal.node.link import ControlLink
 from shoal.node.pieces import Gathering, Placing
 from shoal.node.spreading import STAGGER_S, Spreading
+from shoal.replica.asking import BRIEFLY, SEARCHING
 from shoal.replica.blobs import BlobStore
 from shoal.replica.swarm import Swarm
 from shoal.runlog.entries import Claim
@@ -61,8 +62,9 @@ class Supply:
         waiting: Waiting = lambda blob, seconds: None,
     ) -> None:
         """Bring a blob here, however long it takes; say so when it takes long."""
-        began, wait = self._host.clock.now(), RETRY_S / 4
-        while await self._swarm.fetch(blob, size_bytes, self._link.sources(holders)) is None:
+        began, wait, asking = self._host.clock.now(), RETRY_S / 4, BRIEFLY
+        while await self._swarm.fetch(blob, size_bytes, self._link.sources(holders), asking=asking) is None:
+            asking = SEARCHING
             await self._host.clock.sleep(wait)
             wait = min(wait * 2, RETRY_S * 2)
             waiting(blob, self._host.clock.now() - began)
@@ -114,7 +116,7 @@ class Supply:
         async def one(blob: BlobId, size_bytes: int, holders: tuple[NodeId, ...]) -> None:
             try:
                 async with slots:
-                    await self._swarm.fetch(blob, size_bytes, self._link.sources(holders))
+                    await self._swarm.fetch(blob, size_bytes, self._link.sources(holders), asking=BRIEFLY)
             finally:
                 self._coming.pop(blob).set()
 
@@ -160,15 +162,18 @@ class Supply:
 
         async def one(update: Update) -> list[bytes | None]:
             claim, began = update.claim, self._host.clock.now()
-            likely = (*update.holders, claim.node)
+            likely, asking = (*update.holders, claim.node), BRIEFLY
             while True:
                 async with slots:
                     peers = self._link.sources(likely)
                     few = [peer for peer in peers[:-1] if peer.node in likely] + peers[-1:]
                     for asked in (few, peers):  # Hardly anybody else has it whole.
-                        parts = await self._swarm.fetch_parts(claim.blob, len(step.shards), wanted, asked)
+                        parts = await self._swarm.fetch_parts(
+                            claim.blob, len(step.shards), wanted, asked, asking
+                        )
                         if parts is not None:
                             return parts
+                asking = SEARCHING
                 await self._host.clock.sleep(RETRY_S)
                 waiting(claim.blob, self._host.clock.now() - began)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import blake3
@@ -18,6 +19,7 @@ from shoal.base.disk import Buffer
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Host, Peer, Refused
 from shoal.base.ids import BlobId, RunId
+from shoal.replica.asking import PATIENTLY, Asking
 from shoal.replica.assembling import WHOLE_BYTES
 from shoal.replica.blobs import (
     CHUNK_BYTES,
@@ -66,6 +68,7 @@ class Swarm:
         peers: Sequence[Peer],
         *,
         max_bytes: int | None = None,
+        asking: Asking = PATIENTLY,
     ) -> TransferReport | None:
         """Bring a blob onto this disk; the last peer is the last resort. `size_bytes` is a hint: a wrong one costs
         a request. None if they could not give it, or it has more than `max_bytes`: call again, what arrived is
@@ -78,21 +81,26 @@ class Swarm:
         most_bytes = math.inf if max_bytes is None else max_bytes
         small = None
         if size_bytes is not None and 0 <= size_bytes <= min(CHUNK_BYTES, most_bytes):
-            small = await self._fetch_small(blob, size_bytes, peers)
+            small = await self._fetch_small(blob, size_bytes, peers, asking)
             if self._store.has(blob):
                 return small
             if not small.wrong:
                 return None
-        found = await self._find_list(blob, peers)
+        found = await self._find_list(blob, peers, asking)
         if found is None or found[0].size_bytes > most_bytes:
             return None
         chunks, report = found
         if small is not None and size_bytes is not None and size_bytes >= chunks.size_bytes:
             report.wrong |= small.wrong  # The hint was good, so their bytes were not.
-        return await self._fetch_chunks(chunks, peers, report)
+        return await self._fetch_chunks(chunks, peers, report, asking)
 
     async def fetch_parts(
-        self, blob: BlobId, count: int, wanted: Mapping[int, int], peers: Sequence[Peer]
+        self,
+        blob: BlobId,
+        count: int,
+        wanted: Mapping[int, int],
+        peers: Sequence[Peer],
+        asking: Asking = PATIENTLY,
     ) -> list[bytes | None] | None:
         """Some parts of a blob that should have `count`, each with the most bytes that it may have; from this disk if
         it is here, else only these from others. None for one that is too long, and for all if the blob has another
@@ -101,21 +109,22 @@ class Swarm:
             return [None] * len(wanted)
         chunks = await self._host.work(lambda: self._store.chunks(blob))
         if chunks is None:
-            found = await self._find_list(blob, self.order(peers))
+            found = await self._find_list(blob, self.order(peers), asking)
             if found is None:
                 return None
             chunks = found[0]
         if len(chunks.parts) != count + 1:
             return [None] * len(wanted)
         fit = [part for part, most in wanted.items() if chunks.parts[part + 1] <= most]
-        pieces = await self._fetch_pieces(chunks, [n for p in fit for n in chunks.chunks_of(p + 1)], peers)
+        numbers = [n for p in fit for n in chunks.chunks_of(p + 1)]
+        pieces = await self._fetch_pieces(chunks, numbers, peers, asking)
         if pieces is None:
             return None
         whole = {part: b"".join(pieces[n] for n in chunks.chunks_of(part + 1)) for part in fit}
         return [whole.get(part) for part in wanted]
 
     async def _fetch_pieces(
-        self, chunks: ChunkList, wanted: Sequence[int], peers: Sequence[Peer]
+        self, chunks: ChunkList, wanted: Sequence[int], peers: Sequence[Peer], asking: Asking
     ) -> dict[int, bytes] | None:
         """These chunks of a blob, checked, from this disk or from others, and not stored."""
         pieces: dict[int, bytes] = {}
@@ -133,7 +142,7 @@ class Swarm:
                 break
         spans = {index: chunks.span(index) for index in wanted if index not in pieces}
         if spans:
-            transfer = self._transfer(f"blobs/{blob}", spans, accept)
+            transfer = self._transfer(f"blobs/{blob}", spans, accept, asking)
             await transfer.run(self.order(peers))
         return pieces if len(pieces) == len(set(wanted)) else None
 
@@ -208,11 +217,14 @@ class Swarm:
         path: str,
         spans: dict[int, tuple[int, int]],
         accept: Callable[[int, bytes], Awaitable[bool]],
+        asking: Asking,
         take: Callable[[int, Buffer], bool] | None = None,
     ) -> Transfer:
-        return Transfer(self._lines, f"{self._run}/{path}", spans, accept, take)
+        return Transfer(self._lines, f"{self._run}/{path}", spans, accept, take, asking)
 
-    async def _fetch_small(self, blob: BlobId, size_bytes: int, peers: Sequence[Peer]) -> TransferReport:
+    async def _fetch_small(
+        self, blob: BlobId, size_bytes: int, peers: Sequence[Peer], asking: Asking
+    ) -> TransferReport:
         async def accept(_: int, data: bytes) -> bool:
             chunks = chunk_list(data)
             if chunks.blob != blob:
@@ -220,8 +232,9 @@ class Swarm:
             await self._host.work(partial(self._store.put, data, chunks))
             return True
 
-        report = TransferReport()
-        first = peers[0] if len(peers) > 1 and size_bytes <= TINY_BYTES else None
+        report, began = TransferReport(), self._lines.now()
+        tiny = size_bytes <= TINY_BYTES and not asking.at_once
+        first = peers[0] if len(peers) > 1 and tiny else None
         if first is not None and not self._lines.is_unwell(first.node):
             data = await self._lines.get_at_once(first, f"{self._run}/blobs/{blob}", size_bytes)
             if data is not None and await accept(0, data):
@@ -230,13 +243,15 @@ class Swarm:
                 report.wrong[first.node] = "sent wrong bytes"
                 self._lines.failed(first.node)
             peers = [*peers[1:-1], *([first] if data is None else []), *peers[-1:]]
-        transfer = self._transfer(f"blobs/{blob}", {0: (0, size_bytes)}, accept)
+            if self._lines.now() - began >= self._lines.late_s:
+                asking = replace(asking, at_once=True)
+        transfer = self._transfer(f"blobs/{blob}", {0: (0, size_bytes)}, accept, asking)
         await transfer.run(peers)
         transfer.report.wrong |= report.wrong
         return transfer.report
 
     async def _find_list(
-        self, blob: BlobId, peers: Sequence[Peer]
+        self, blob: BlobId, peers: Sequence[Peer], asking: Asking
     ) -> tuple[ChunkList, TransferReport] | None:
         found: list[ChunkList] = []
 
@@ -245,12 +260,12 @@ class Swarm:
             found.extend([chunks] if chunks else [])
             return chunks is not None
 
-        transfer = self._transfer(f"blobs/{blob}/chunks", {0: (0, MAX_LIST_BYTES)}, accept)
+        transfer = self._transfer(f"blobs/{blob}/chunks", {0: (0, MAX_LIST_BYTES)}, accept, asking)
         await transfer.run(peers)
         return (found[0], TransferReport(wrong=transfer.report.wrong)) if found else None
 
     async def _fetch_chunks(
-        self, chunks: ChunkList, peers: Sequence[Peer], report: TransferReport
+        self, chunks: ChunkList, peers: Sequence[Peer], report: TransferReport, asking: Asking
     ) -> TransferReport | None:
         blob = chunks.blob
         take = partial(self._store.add, blob)
@@ -263,7 +278,7 @@ class Swarm:
             # Start at different places, so that fetchers of one blob soon have different chunks to give each other.
             turn = self._host.random.randrange(len(missing)) if missing else 0
             spans = {index: chunks.span(index) for index in missing[turn:] + missing[:turn]}
-            transfer = self._transfer(f"blobs/{blob}", spans, accept, take)
+            transfer = self._transfer(f"blobs/{blob}", spans, accept, asking, take)
             await transfer.run([peer for peer in peers if peer.node not in report.wrong])
             done = await self._host.work(lambda: self._store.finish(blob))
         report.from_peers |= transfer.report.from_peers

@@ -16,6 +16,7 @@ from shoal.base.disk import Buffer
 from shoal.base.errors import ChannelClosed
 from shoal.base.host import Host, Peer
 from shoal.base.ids import NodeId
+from shoal.replica.asking import PATIENTLY, Asking
 from shoal.replica.blobs import CHUNK_BYTES
 
 LANES_PER_PEER = 4
@@ -35,6 +36,8 @@ REMEMBER_S = 45.0
 """How long a peer that failed is asked after the others."""
 MAX_PATIENCE = 16
 MAX_STRIKES = 4
+MAX_ASKED = 32
+"""How many are asked at once for a little, where nobody gives anything."""
 MAX_LINES = 4096
 _TIMED_OUT_SHARE = 0.4  # A failure that took this much of the time it had was no plain "I do not have it".
 
@@ -102,7 +105,7 @@ class _Asked:
 
 
 class Lines:
-    """The ways to all peers. All gets go through here, no more than `MAX_LANES` at a time.
+    """The ways to all peers. All gets go through here, no more than `MAX_LANES` at a time that are not tiny.
 
     `timeout_s` is what a chunk of 1 MiB may take on a line of unknown speed. A tiny range gets a fifth of that, a
     line that was timed a little more than it should need, and one that proved slow up to six times as much.
@@ -154,7 +157,8 @@ class Lines:
     async def _timed(self, peer: Peer, size_bytes: int) -> AsyncIterator[_Asked]:
         """One request, from which something is learned about the line."""
         line = self.of(peer.node)
-        async with self._gate:
+        # What is tiny holds up nothing, and must not wait until silent peers have had their time.
+        async with self._gate if size_bytes > TINY_BYTES else contextlib.nullcontext():
             asked, began = _Asked(self._patience_s(line, size_bytes)), self.now()
             try:
                 yield asked
@@ -200,6 +204,7 @@ class Transfer:
         spans: dict[int, tuple[int, int]],
         accept: Callable[[int, bytes], Awaitable[bool]],
         take: Callable[[int, Buffer], bool] | None = None,
+        asking: Asking = PATIENTLY,
     ) -> None:
         """`take` does what `accept` does, in the thread that a range comes in by and before the next has come: then a
         fast peer is asked for several at once."""
@@ -218,6 +223,12 @@ class Transfer:
         self._lanes: dict[asyncio.Task[None], NodeId] = {}
         self._lanes_to: dict[NodeId, int] = {}
         self._useless: set[NodeId] = set()
+        self._givers: set[NodeId] = set()
+        """Who gave anything."""
+        self._asking = asking
+        self._began = lines.now()
+        self._hush = asking.at_once
+        """Nobody has given anything, and somebody was silent: everyone is asked at once, for a little."""
         self._last: NodeId | None = None
         self._moved_bytes = 0
         self._news = asyncio.Event()
@@ -241,7 +252,7 @@ class Transfer:
         began, moved_bytes, late = self._lines.now(), 0, False
         while self._left:
             self._fill(group, others)
-            if late or not self._lanes:
+            if late or self._hush or not self._lanes:
                 self._last = last[0].node if last else None
                 self._fill(group, last)
             if not self._lanes:
@@ -249,6 +260,7 @@ class Transfer:
             await self._hear(began + self._lines.late_s - self._lines.now())
             if self._lines.now() - began >= self._lines.late_s:
                 late = late or self._moved_bytes - moved_bytes < ENOUGH_BYTES_S * self._lines.late_s
+                self._hush = not self._moved_bytes
                 began, moved_bytes = self._lines.now(), self._moved_bytes
                 self._tell()
 
@@ -263,10 +275,12 @@ class Transfer:
 
     def _enough(self, wanted: int, peers: Sequence[Peer]) -> bool:
         """True if as many lanes as are of use go to these peers. Costs what there are lanes, not peers."""
+        if self._hush:
+            return len(self._lanes) >= MAX_ASKED
         if len(self._lanes) < wanted:
             return False
         asked = {peer.node for peer in peers}
-        of = [node for node in self._lanes.values() if node in asked and node not in self._useless]
+        of = [node for node in self._lanes.values() if node in asked and not self._is_out(node)]
         return len(of) >= 2 * MAX_LANES or sum(not self._lines.is_unwell(node) for node in of) >= wanted
 
     def _freest(self, peers: Sequence[Peer]) -> Peer | None:
@@ -275,7 +289,8 @@ class Transfer:
         found = None
         for peer in peers:
             lanes = self._lanes_to.get(peer.node, 0)
-            if peer.node in self._useless or lanes >= self._lines.of(peer.node).useful_lanes:
+            most = 1 if self._hush else self._lines.of(peer.node).useful_lanes
+            if lanes >= most or self._is_out(peer.node):
                 continue
             rank = (self._lines.is_unwell(peer.node), lanes)
             if best is None or rank < best:
@@ -283,6 +298,15 @@ class Transfer:
                 if rank == (False, 0):
                     break
         return found
+
+    def _is_out(self, node: NodeId) -> bool:
+        """Whether it is of no use here, or was silent and is not waited for, whatever it was asked for."""
+        if node in self._useless:
+            return True
+        line = self._lines.of(node)
+        if line.failed_at < self._began or self._asking.waits_for(node):
+            return False
+        return line.strikes > 1 or node not in self._givers
 
     def _ended(self, lane: asyncio.Task[None]) -> None:
         node = self._lanes.pop(lane, None)
@@ -314,8 +338,7 @@ class Transfer:
             try:
                 if self._take is not None and self._comes_whole(index, peer.node):
                     await self._bring_run(peer, run, self._take)
-                else:
-                    data = await self._bring(peer, index, self._asked[index])
+                elif (data := await self._bring(peer, index, self._asked[index])) is not None:
                     await self._deliver(peer, index, data)
             except _TooSlow:
                 slow = True
@@ -330,9 +353,7 @@ class Transfer:
     async def _next(self, peer: Peer) -> int | None:
         """A range for this peer to bring, waited for; None once its lane is not needed."""
         line = self._lines.of(peer.node)
-        while (
-            self._left and peer.node not in self._useless and self._lanes_to[peer.node] <= line.useful_lanes
-        ):
+        while self._left and self._lanes_to[peer.node] <= line.useful_lanes and not self._is_out(peer.node):
             index = self._pick(peer.node)
             if index is not None:
                 return index
@@ -351,7 +372,8 @@ class Transfer:
     def _comes_whole(self, index: int, node: NodeId) -> bool:
         """Whether this peer is so fast that a range is asked for at once, and has not begun to give it."""
         start, stop = self._spans[index]
-        return stop - start <= self._lines.piece_bytes(node) and not self._parts.get((index, node))
+        small = not self._hush and stop - start <= self._lines.piece_bytes(node)
+        return small and not self._parts.get((index, node))
 
     def _run_from(self, index: int, node: NodeId) -> list[int]:
         """The range and those before it that the same request may bring: fewer as the end comes near, so that all lanes
@@ -373,6 +395,8 @@ class Transfer:
         givers = self._asked[index]
         if node in givers or index not in self._left:
             return False
+        if self._hush:
+            return True
         if node != self._last:
             return not self._lines.is_unwell(node) and all(map(self._lines.is_unwell, givers))
         quicker = self._lines.piece_bytes(node) > max(map(self._lines.piece_bytes, givers))
@@ -380,22 +404,32 @@ class Transfer:
         silent = self._lines.now() - max(givers.values()) >= self._lines.late_s
         return silent and (quicker or nothing_yet)
 
-    async def _bring(self, peer: Peer, index: int, asked: dict[NodeId, float]) -> bytes:
-        """A whole range, piece by piece; fewer bytes if the resource ends. What came before a failure is kept."""
+    async def _bring(self, peer: Peer, index: int, asked: dict[NodeId, float]) -> bytes | None:
+        """A whole range, piece by piece; fewer bytes if the resource ends. What came before a failure is kept. None if
+        this is left to another who was asked at the same time and answered sooner."""
         start, stop = self._spans[index]
         part = self._parts.setdefault((index, peer.node), bytearray())
         while index in self._left and start + len(part) < stop:
             at = start + len(part)
-            size = min(self._lines.piece_bytes(peer.node), stop - at)
+            size = min(TINY_BYTES if self._hush else self._lines.piece_bytes(peer.node), stop - at)
             data = await self._lines.get(peer, self._path, at, at + size)
-            self._moved_bytes += len(data)
+            self._moved(peer.node, len(data))
             asked[peer.node] = self._lines.now()
             if at == start and len(data) == stop - start:
                 return data  # Whole at once, as on any fast line: spare the copy.
             part += data
             if len(data) < size:
                 break
+            if len(part) <= TINY_BYTES and any(
+                self._parts.get((index, one)) for one in asked if one != peer.node
+            ):
+                return None
         return bytes(part)
+
+    def _moved(self, node: NodeId, size_bytes: int) -> None:
+        self._moved_bytes += size_bytes
+        self._givers.add(node)
+        self._hush = False
 
     async def _bring_run(self, peer: Peer, run: list[int], take: Callable[[int, Buffer], bool]) -> None:
         """Ranges that lie side by side, each taken when it is here, whatever becomes of the others."""
@@ -411,7 +445,7 @@ class Transfer:
             await self._lines.get_pieces(peer, self._path, [*by_start, self._spans[run[-1]][1]], judge)
         finally:
             for index, size_bytes, good in came:
-                self._moved_bytes += size_bytes
+                self._moved(peer.node, size_bytes)
                 self._judged(peer, index, size_bytes, good)
 
     async def _deliver(self, peer: Peer, index: int, data: bytes) -> None:
@@ -445,5 +479,5 @@ class Transfer:
         if line.strikes >= MAX_STRIKES:
             line.give_up()
             self._useless.add(peer.node)
-            return
-        await self._lines.pause()  # Others may take up what this peer could not bring.
+        elif not self._is_out(peer.node):
+            await self._lines.pause()  # Others may take up what this peer could not bring.

@@ -135,6 +135,28 @@ def test_two_receipts_are_wanted_where_two_can_be_had() -> None:
     assert desk.offer(A, Offer(claim=sign(A, claim), receipts=(one, two))).kept
 
 
+def test_who_finds_too_few_holders_for_a_lease_needs_only_the_coordinator() -> None:
+    recipe = small_recipe(membership=members(3), storage={"receipts": 2})
+    desk = open_round(A, B, C, recipe=recipe)
+    lease_s = recipe.membership.lease_s
+    held = make_offer(desk.view, A, COORDINATOR)
+    assert not desk.offer(A, held).kept, "B and C may yet take it"
+    for _ in range(3):
+        desk.tick(lease_s / 3)
+        desk.beat(A, B, C)
+    assert not desk.offer(A, make_offer(desk.view, A, B)).kept, "the coordinator does not have it"
+    assert not desk.offer(B, make_offer(desk.view, B, COORDINATOR)).kept, "B is short only since now"
+    assert desk.offer(A, held).kept
+    for node in (B, C):
+        claim = make_claim(desk.view, node)
+        both = (make_receipt(COORDINATOR, claim.blob), make_receipt(A, claim.blob))
+        assert desk.offer(node, Offer(claim=sign(node, claim), receipts=both)).kept
+    desk.beat(A, B, C)
+    assert desk.view.round == 1
+    assert desk.offer(A, make_offer(desk.view, A, COORDINATOR)).kept, "it need not wait with every update"
+    desk.check()
+
+
 def test_alone_one_receipt_is_all_that_can_be_had() -> None:
     desk = open_round(A, recipe=small_recipe(storage={"receipts": 2}))
     assert desk.offer(A).kept

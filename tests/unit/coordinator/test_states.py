@@ -8,6 +8,7 @@ from runlog.small_log import (
     NODES,
     OTHER_RUN,
     blob_id,
+    make_offer,
     state_id,
 )
 
@@ -18,7 +19,7 @@ from shoal.coordinator.events import (
     Prune,
     RewindAsked,
 )
-from shoal.coordinator.machine import PATIENCE_LEASES
+from shoal.coordinator.missed import PATIENCE_LEASES
 from shoal.runlog.entries import (
     Attestations,
     Head,
@@ -216,6 +217,28 @@ def test_stuck_nodes_make_the_coordinator_fetch_and_then_rewind() -> None:
     desk.step(BlobFetched(at=at, blob=update.blob, size_bytes=None))
     assert not any(isinstance(body, Rewind) for body in desk.appended()), "once is enough"
     desk.check()
+
+
+def test_an_update_whose_holders_are_gone_is_looked_for_when_their_leases_are_over() -> None:
+    desk = open_round(A, B)
+    desk.offer(A, make_offer(desk.view, A, B))
+    desk.offer(B, make_offer(desk.view, B, COORDINATOR))
+    at, lease_s = desk.view.at, desk.recipe.membership.lease_s
+    desk.arrive(C)
+    by_node = {update.claim.node: update.claim for update in desk.view.path[0].updates}
+    desk.say(C, Stuck(at=at, blob=by_node[A.node].blob, seconds=1.0))
+    desk.tick(lease_s / 2)
+    assert desk.wanted(FetchBlob) == [], "A and B may only be slow"
+    desk.beat(C)
+    desk.tick(lease_s / 2)
+    (fetch,) = desk.wanted(FetchBlob)
+    assert fetch.blob == by_node[A.node].blob and fetch.is_missed
+    desk.tick(lease_s / 2)
+    assert desk.wanted(FetchBlob) == [], "once for each report"
+    desk.step(BlobFetched(at=at, blob=fetch.blob, size_bytes=None))
+    assert any(isinstance(body, Rewind) for body in desk.appended())
+    desk.say(C, Stuck(at=at, blob=fetch.blob, seconds=1e6))
+    assert desk.wanted(FetchBlob) == [], "nothing is left of that seal"
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -1e300, 1e300])

@@ -9,10 +9,11 @@ import pytest
 
 from shoal.base.host import Peer
 from shoal.base.ids import BlobId, NodeId, RunId
+from shoal.replica.asking import BRIEFLY, PATIENTLY, SEARCHING, Asking
 from shoal.replica.blobs import CHUNK_BYTES, BlobStore, chunk_list
 from shoal.replica.serving import PutReply, ResourcesByRun, RunResources
 from shoal.replica.swarm import Swarm
-from shoal.replica.transfer import REMEMBER_S, TransferReport
+from shoal.replica.transfer import REMEMBER_S, TINY_BYTES, TransferReport
 from shoal.runlog.entries import Receipt
 from shoal.runlog.evidence import Evidence
 from shoal.wire.identity import Identity
@@ -76,17 +77,31 @@ class Hosts:
         return [Peer(node=self.hosts[i].node, address=self.hosts[i].name) for i in which]
 
     def fetch(
-        self, data: bytes, which: list[int], *, size: int | None = None, max_bytes: int | None = None
+        self,
+        data: bytes,
+        which: list[int],
+        *,
+        size: int | None = None,
+        max_bytes: int | None = None,
+        asking: Asking = PATIENTLY,
     ) -> TransferReport | None:
         """Fetch `data`'s blob; afterwards no task of it is left."""
 
         async def main() -> TransferReport | None:
             blob = chunk_list(data).blob
-            report = await self.swarm.fetch(blob, size, self.peers(*which), max_bytes=max_bytes)
+            peers = self.peers(*which)
+            report = await self.swarm.fetch(blob, size, peers, max_bytes=max_bytes, asking=asking)
             assert asyncio.all_tasks() == {asyncio.current_task()}
             return report
 
         return self.loop.run(main())
+
+    async def fetch_again(self, data: bytes, which: list[int]) -> None:
+        """As a node does that must have it: briefly, and again until it is here."""
+        blob, asking = chunk_list(data).blob, BRIEFLY
+        while await self.swarm.fetch(blob, len(data), self.peers(*which), asking=asking) is None:
+            asking = SEARCHING
+            await asyncio.sleep(1.0)
 
     def run(self, work: Callable[[], Awaitable[object]]) -> object:
         async def main() -> object:
@@ -307,15 +322,63 @@ def test_a_silent_peer_among_others_does_not_hold_up_a_big_blob(size_known: bool
     assert hosts.loop.time() < 4
 
 
+def silent(count: int) -> Hosts:
+    """As many that say nothing, and one more at the end that does."""
+    hosts = Hosts(count + 2)
+    for host in hosts.hosts[1:-1]:
+        host.paused = True
+    return hosts
+
+
+SIZES = pytest.mark.parametrize("data", [SMALL, BIG[:400_000], BIG], ids=["tiny", "small", "big"])
+
+
+@SIZES
+@pytest.mark.parametrize(("asking", "most_s"), [(SEARCHING, 1.3), (BRIEFLY, 2.0), (PATIENTLY, 17.0)])
+def test_that_nobody_has_it_is_known_as_soon_with_many_silent_peers_as_with_one(
+    data: bytes, asking: Asking, most_s: float
+) -> None:
+    """A time-out of 5 s is 1 s for a request for little, and 15 s in all for a peer that has four chances."""
+    hosts = silent(12)
+    assert hosts.fetch(data, list(range(1, 14)), size=len(data), asking=asking) is None
+    assert hosts.loop.time() < most_s
+
+
+@SIZES
+@pytest.mark.parametrize("place", [0, 6, 12])
+@pytest.mark.parametrize("asking", [PATIENTLY, BRIEFLY], ids=["patiently", "briefly"])
+def test_one_who_has_it_is_found_among_the_silent(data: bytes, place: int, asking: Asking) -> None:
+    hosts = silent(12)
+    hosts.stores[-1].put(data)
+    which = list(range(1, 13))
+    which.insert(place, 13)
+    assert hosts.fetch(data, which, size=len(data), asking=asking) is not None
+    assert hosts.loop.time() < 6.0
+
+
+@pytest.mark.parametrize("data", [BIG[:400_000], BIG], ids=["small", "big"])
+def test_asking_all_at_once_brings_little_twice(data: bytes) -> None:
+    hosts = Hosts(10)
+    for store in hosts.stores[1:]:
+        store.put(data)
+    asking = Asking(at_once=True)
+    assert hosts.fetch(data, list(range(1, 10)), size=len(data), asking=asking) is not None
+    assert hosts.network.sent_bytes < len(data) + 12 * TINY_BYTES
+
+
 @pytest.mark.parametrize("data", [BIG[:400_000], BIG], ids=["small", "big"])
 @pytest.mark.parametrize("peers", [[1], [1, 2, 3], [1, 2, 3, 4, 5, 6, 7, 8]], ids=len)
-def test_a_blob_comes_over_a_line_of_256_kbit_s(data: bytes, peers: list[int]) -> None:
+@pytest.mark.parametrize("brief", [False, True], ids=["patiently", "briefly"])
+def test_a_blob_comes_over_a_line_of_256_kbit_s(data: bytes, peers: list[int], brief: bool) -> None:
     hosts = Hosts(9)
     for store in hosts.stores[1:]:
         store.put(data)
     hosts.hosts[0].link.down_bytes_s = 32_000
     hosts.swarm = Swarm(hosts.hosts[0], hosts.stores[0], RUN, timeout_s=20)
-    assert hosts.fetch(data, peers, size=len(data)) is not None
+    if brief:
+        hosts.run(lambda: hosts.fetch_again(data, peers))
+    else:
+        assert hosts.fetch(data, peers, size=len(data)) is not None
     assert hosts.stores[0].get(chunk_list(data).blob) == data
     assert hosts.loop.time() < 60 + 2 * len(data) / 32_000
 
