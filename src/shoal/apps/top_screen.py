@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.apps.printable import printable
+from shoal.apps.run_tables import trust_cells, trust_columns
 from shoal.base.errors import ShoalError
 from shoal.base.units import show_bytes
 
@@ -92,6 +93,8 @@ def _nodes(nodes: list[Answer], width: int, room: int) -> Table:
     wide = width >= 110
     columns = [("NODE", "left"), ("STATE", "left"), ("DOING", "left"), ("STEP", "right"), ("LOSS", "right"),
                ("TOK/S", "right"), ("UP", "right"), ("DOWN", "right")]  # fmt: skip
+    trust = trust_columns(nodes)
+    columns += [(name[:3].upper(), "right") for name in trust]
     table = _table([*columns, ("WHY", "left")] if wide else columns)
     ranked = sorted(nodes, key=lambda node: (_ORDER.get(node["state"], 9), node["name"], node["node"]))
     for node in ranked[:room]:
@@ -104,6 +107,7 @@ def _nodes(nodes: list[Answer], width: int, room: int) -> Table:
             _text(_number(node["tokens_per_s"], 0), 9),
             _text(show_bytes(node["up_bytes"]) if node["up_bytes"] is not None else "", 9),
             _text(show_bytes(node["down_bytes"]) if node["down_bytes"] is not None else "", 9),
+            *(_text(cell, 5) for cell in trust_cells(node, trust)),
         ]
         table.add_row(*cells, *([_text(node["why"], width)] if wide else []))
     return table
@@ -121,12 +125,27 @@ def plain_lines(seen: Answer) -> list[str]:
     run = seen["run"]
     if run is None:
         return [*lines, "no runs yet: shoal run submit stdlib-gpt"]
-    lines += ["", "node\tname\tstate\tdoing\tstep\tloss\ttokens/s\tup bytes\tdown bytes\twhy"]
+    trust = trust_columns(run["nodes"])
+    columns = [
+        "node",
+        "name",
+        "state",
+        "doing",
+        "step",
+        "loss",
+        "tokens/s",
+        "up bytes",
+        "down bytes",
+        "why",
+        *trust,
+    ]
+    lines += ["", "\t".join(columns)]
     for node in run["nodes"]:
         numbers = [node["step"], node["loss"], node["tokens_per_s"], node["up_bytes"], node["down_bytes"]]
         cells = [node["node"], node["name"], node["state"], node["doing"]]
         cells += ["" if number is None else f"{number:g}" for number in numbers]
-        lines.append("\t".join(printable(cell, 1000) for cell in [*cells, node["why"]]))
+        cells += [node["why"], *trust_cells(node, trust)]
+        lines.append("\t".join(printable(cell, 1000) for cell in cells))
     return lines
 
 

@@ -6,7 +6,7 @@ import { Chart, type Series } from "../chart";
 import { bytes, clock, count, loss, percent } from "../format";
 import { Badge, Card, Empty, Failure, Link, Loading, Stat, useAnswer } from "../parts";
 import { pathTo } from "../route";
-import { extras } from "../vitals";
+import { extras, spent, trust } from "../vitals";
 import { EventList } from "./events";
 
 interface Answer {
@@ -49,6 +49,8 @@ export function NodePage({ picture, run, item }: PageProps) {
         <Stat name="received" value={bytes(node.down_bytes)} />
         <Stat name="delivered" value={sum.planned ? percent(sum.accepted / sum.planned) : "–"} hint="Updates that counted, of the rounds it was planned in" />
         <Stat name="tokens trained" value={count(sum.tokens)} />
+        {node.reputation != null && <Stat name="reputation" value={node.reputation} hint="What audits of its work have come to, of 1000" />}
+        {node.epsilon != null && <Stat name="privacy spent" value={spent(node, picture.run?.privacy)} hint="Epsilon: how much its updates can tell of its data, of what it may" />}
       </dl>
       <div className="grid two">
         <Card title="Loss by round">{series[0]!.x.length ? <Chart series={series} xName="round" yName="loss" label="Loss of this node's updates by round" /> : <Empty title="None of its updates counted yet." />}</Card>
@@ -63,6 +65,7 @@ export function NodePage({ picture, run, item }: PageProps) {
             <div><dt>state at</dt><dd>{node.at ?? "nowhere yet"}</dd></div>
             <div><dt>rounds</dt><dd>{sum.accepted} counted, {sum.late} late, {sum.rejected} rejected, of {sum.planned}</dd></div>
             <div><dt>updates</dt><dd>{bytes(sum.update_bytes)}</dd></div>
+            {trust(node, picture.run?.privacy).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
             {extras(node).rows.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
             {node.rejected && <div><dt>last rejected</dt><dd>{node.rejected}</dd></div>}
           </dl>

@@ -1,11 +1,11 @@
 // Every node: a table for many, cards for few, and a heat map of the ways between them.
 import { useMemo, useState } from "react";
-import type { Links, NodeStatus } from "../api";
+import type { Links, NodeStatus, Privacy } from "../api";
 import type { PageProps } from "../app";
 import { bytes, count, loss } from "../format";
 import { Badge, Card, Choice, Empty, Failure, Link, Loading, Rows, tone, useAnswer, type Column } from "../parts";
 import { pathTo } from "../route";
-import { extras } from "../vitals";
+import { extras, spent, trust } from "../vitals";
 
 const ORDER = ["silent", "behind", "in", "next", "gone"];
 const VIEWS = [["table", "Table"], ["cards", "Cards"], ["ways", "Latency"]] as const;
@@ -17,7 +17,9 @@ export function NodesPage({ picture, run }: PageProps) {
     const words = sought.toLowerCase();
     return [...picture.nodes.values()].filter((node) => !words || `${node.name} ${node.node} ${node.state} ${node.why} ${node.device}`.toLowerCase().includes(words));
   }, [picture.nodes, sought]);
-  const shown = useMemo(() => columns(run), [run]);
+  const privacy = picture.run?.privacy;
+  const audited = nodes.some((node) => node.reputation != null);
+  const shown = useMemo(() => columns(run, privacy, audited), [run, privacy, audited]);
   if (!picture.loaded) return <Loading what="the nodes" />;
   return (
     <>
@@ -34,13 +36,15 @@ export function NodesPage({ picture, run }: PageProps) {
       ) : view === "table" ? (
         <Rows columns={shown} rows={nodes} id={(node) => node.node} caption="Nodes of the run" first="state" />
       ) : view === "cards" ? (
-        <div className="grid cards">{nodes.slice(0, 200).map((node) => <NodeCard key={node.node} node={node} run={run} />)}</div>
+        <div className="grid cards">{nodes.slice(0, 200).map((node) => <NodeCard key={node.node} node={node} run={run} privacy={privacy} />)}</div>
       ) : <Ways run={run} nodes={picture.nodes} turn={picture.rounds.length} />}
     </>
   );
 }
 
-function columns(run: string): Column<NodeStatus>[] {
+function columns(run: string, privacy: Privacy | null | undefined, audited: boolean): Column<NodeStatus>[] {
+  const reputation: Column<NodeStatus> = { key: "reputation", name: "reputation", cell: (node) => node.reputation ?? "–", order: (node) => node.reputation ?? -1, numeric: true };
+  const epsilon: Column<NodeStatus> = { key: "epsilon", name: "privacy spent", cell: (node) => spent(node, privacy), order: (node) => node.epsilon ?? -1, numeric: true };
   return [
     { key: "state", name: "state", cell: (node) => <Badge state={node.state} />, order: (node) => ORDER.indexOf(node.state) },
     { key: "name", name: "name", cell: (node) => <Link to={pathTo("node", run, node.node)}>{node.name || node.node.slice(0, 8)}</Link>, order: (node) => node.name },
@@ -51,13 +55,15 @@ function columns(run: string): Column<NodeStatus>[] {
     { key: "speed", name: "tokens/s", cell: (node) => count(node.tokens_per_s), order: (node) => node.tokens_per_s ?? -1, numeric: true },
     { key: "health", name: "health", cell: (node) => extras(node).health, order: (node) => extras(node).score, numeric: true },
     { key: "tier", name: "tier", cell: (node) => extras(node).tier || "–", order: (node) => extras(node).tier },
+    ...(audited ? [reputation] : []),
+    ...(privacy ? [epsilon] : []),
     { key: "up", name: "sent", cell: (node) => bytes(node.up_bytes), order: (node) => node.up_bytes ?? -1, numeric: true },
     { key: "down", name: "received", cell: (node) => bytes(node.down_bytes), order: (node) => node.down_bytes ?? -1, numeric: true },
     { key: "device", name: "device", cell: (node) => node.device, order: (node) => node.device },
   ];
 }
 
-export function NodeCard({ node, run }: { node: NodeStatus; run: string }) {
+export function NodeCard({ node, run, privacy }: { node: NodeStatus; run: string; privacy: Privacy | null | undefined }) {
   const more = extras(node);
   return (
     <section className={`card node ${tone(node.state)}`}>
@@ -69,7 +75,7 @@ export function NodeCard({ node, run }: { node: NodeStatus; run: string }) {
         <div><dt>tokens/s</dt><dd>{count(node.tokens_per_s)}</dd></div>
         <div><dt>sent / received</dt><dd>{bytes(node.up_bytes)} / {bytes(node.down_bytes)}</dd></div>
         <div><dt>device</dt><dd>{node.device || "–"}</dd></div>
-        {more.rows.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
+        {[...trust(node, privacy), ...more.rows].map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
       </dl>
       {node.rejected && <p className="note">last rejected: {node.rejected}</p>}
     </section>

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 RunState = Literal["waiting", "running", "paused", "finishing", "over"]
 NodeState = Literal["in", "next", "behind", "silent", "gone"]
+NodeKey = Literal["first", "replaced", "revoked"]
 
 
 class _Answer(BaseModel):
@@ -92,6 +93,16 @@ class NodeStatus(_Answer):
     planned: str | None = Field(default=None, description="Why it has the work that it has, in words.")
     measured: NodeMeasured | None = Field(default=None, description="Of its device and its line.")
     epsilon: float | None = Field(default=None, description="In a private run: what it has spent so far.")
+    reputation: int | None = Field(
+        default=None, description="In a run with audits: its standing, 0 to 1000; newcomers have 500."
+    )
+    audits_passed: int | None = Field(default=None, description="Since its last conviction.")
+    convictions: int | None = Field(default=None, description="Updates that audits found forged or withheld.")
+    key: NodeKey = Field(
+        default="first",
+        description="first: it speaks by the key that its id is the hash of; replaced: by a later one; revoked: by "
+        "none, and it cannot come back.",
+    )
 
 
 class PrivacyInfo(_Answer):
