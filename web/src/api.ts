@@ -17,6 +17,7 @@ export interface NodeStatus {
   node: string; name: string; state: "in" | "next" | "behind" | "silent" | "gone" | string; why: string; doing: string;
   at: number | null; step: number | null; loss: number | null; tokens_per_s: number | null;
   up_bytes: number | null; down_bytes: number | null; device: string; reachable: boolean; rejected: string | null;
+  rounds_planned: number; rounds_counted: number;
   epsilon: number | null; reputation: number | null; audits_passed: number | null; convictions: number | null;
   key: "first" | "replaced" | "revoked";
   [more: string]: unknown;

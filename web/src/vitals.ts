@@ -4,9 +4,9 @@ import type { NodeStatus, Privacy } from "./api";
 import { bytes, plural } from "./format";
 
 const BASIC = new Set(["node", "name", "state", "why", "doing", "at", "step", "loss", "tokens_per_s", "up_bytes",
-  "down_bytes", "device", "reachable", "rejected", "planned", "epsilon", "reputation", "audits_passed", "convictions", "key"]);
+  "down_bytes", "device", "reachable", "rejected", "planned", "rounds_planned", "rounds_counted", "epsilon", "reputation", "audits_passed", "convictions", "key"]);
 const SHOWN: Record<string, (value: number) => string> = {
-  health: share, delivered: share, quality: share, uptime: share, loss: share, failed: share,
+  health: share, speed: share, network: share, quality: share, uptime: share, delivered: share, loss: share, failed: share,
   rtt_s: milliseconds, jitter_s: milliseconds, step_s: milliseconds,
   up_bytes_s: (value) => `${bytes(value)}/s`, down_bytes_s: (value) => `${bytes(value)}/s`, memory_bytes: bytes,
 };
@@ -29,7 +29,7 @@ export function extras(node: NodeStatus): Extras {
   for (const [name, value] of Object.entries(node)) {
     if (!BASIC.has(name) && value !== null && value !== "" && typeof value !== "object") rows.push([words(name), plain(value)]);
   }
-  const score = typeof measured.health === "number" ? measured.health : typeof measured.delivered === "number" ? measured.delivered : null;
+  const score = typeof measured.health === "number" ? measured.health : null;
   return { health: score === null ? "–" : share(score), score: score ?? -1, tier: String(measured.tier ?? ""), rows };
 }
 

@@ -143,7 +143,7 @@ def plain_lines(seen: Answer) -> list[str]:
     for node in run["nodes"]:
         numbers = [node["step"], node["loss"], node["tokens_per_s"], node["up_bytes"], node["down_bytes"]]
         cells = [node["node"], node["name"], node["state"], node["doing"]]
-        cells += ["" if number is None else f"{number:g}" for number in numbers]
+        cells += ["" if number is None else f"{number:.10g}" for number in numbers]
         cells += [node["why"], *trust_cells(node, trust)]
         lines.append("\t".join(printable(cell, 1000) for cell in cells))
     return lines

@@ -19,7 +19,8 @@ export function NodesPage({ picture, run }: PageProps) {
   }, [picture.nodes, sought]);
   const privacy = picture.run?.privacy;
   const audited = nodes.some((node) => node.reputation != null);
-  const shown = useMemo(() => columns(run, privacy, audited), [run, privacy, audited]);
+  const judged = nodes.some((node) => extras(node).score >= 0);
+  const shown = useMemo(() => columns(run, privacy, audited, judged), [run, privacy, audited, judged]);
   if (!picture.loaded) return <Loading what="the nodes" />;
   return (
     <>
@@ -42,8 +43,11 @@ export function NodesPage({ picture, run }: PageProps) {
   );
 }
 
-function columns(run: string, privacy: Privacy | null | undefined, audited: boolean): Column<NodeStatus>[] {
+// What a run does not keep of its nodes has no column.
+function columns(run: string, privacy: Privacy | null | undefined, audited: boolean, judged: boolean): Column<NodeStatus>[] {
   const reputation: Column<NodeStatus> = { key: "reputation", name: "reputation", cell: (node) => node.reputation ?? "–", order: (node) => node.reputation ?? -1, numeric: true };
+  const health: Column<NodeStatus> = { key: "health", name: "health", cell: (node) => extras(node).health, order: (node) => extras(node).score, numeric: true };
+  const tier: Column<NodeStatus> = { key: "tier", name: "tier", cell: (node) => extras(node).tier || "–", order: (node) => extras(node).tier };
   const epsilon: Column<NodeStatus> = { key: "epsilon", name: "privacy spent", cell: (node) => spent(node, privacy), order: (node) => node.epsilon ?? -1, numeric: true };
   return [
     { key: "state", name: "state", cell: (node) => <Badge state={node.state} />, order: (node) => ORDER.indexOf(node.state) },
@@ -53,8 +57,8 @@ function columns(run: string, privacy: Privacy | null | undefined, audited: bool
     { key: "step", name: "step", cell: (node) => (node.step ? count(node.step) : "–"), order: (node) => node.step ?? -1, numeric: true },
     { key: "loss", name: "loss", cell: (node) => (node.loss ? loss(node.loss) : "–"), order: (node) => node.loss ?? 1e9, numeric: true },
     { key: "speed", name: "tokens/s", cell: (node) => count(node.tokens_per_s), order: (node) => node.tokens_per_s ?? -1, numeric: true },
-    { key: "health", name: "health", cell: (node) => extras(node).health, order: (node) => extras(node).score, numeric: true },
-    { key: "tier", name: "tier", cell: (node) => extras(node).tier || "–", order: (node) => extras(node).tier },
+    { key: "counted", name: "counted", cell: (node) => `${node.rounds_counted} of ${node.rounds_planned}`, order: (node) => node.rounds_counted, numeric: true },
+    ...(judged ? [health, tier] : []),
     ...(audited ? [reputation] : []),
     ...(privacy ? [epsilon] : []),
     { key: "up", name: "sent", cell: (node) => bytes(node.up_bytes), order: (node) => node.up_bytes ?? -1, numeric: true },
@@ -73,6 +77,7 @@ export function NodeCard({ node, run, privacy }: { node: NodeStatus; run: string
         <div><dt>doing</dt><dd>{node.doing || "–"}</dd></div>
         <div><dt>loss</dt><dd>{node.loss ? loss(node.loss) : "–"}</dd></div>
         <div><dt>tokens/s</dt><dd>{count(node.tokens_per_s)}</dd></div>
+        <div><dt>rounds counted</dt><dd>{node.rounds_counted} of {node.rounds_planned}</dd></div>
         <div><dt>sent / received</dt><dd>{bytes(node.up_bytes)} / {bytes(node.down_bytes)}</dd></div>
         <div><dt>device</dt><dd>{node.device || "–"}</dd></div>
         {[...trust(node, privacy), ...more.rows].map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}

@@ -45,7 +45,7 @@ class Roster:
             member, seat = view.members.get(node), seats.get(node)
             if member is None:
                 continue
-            key = (*_key(standings, node, seat, member.present), *_trust(standings, node))
+            key = (*_key(standings, node, seat, member.present), *_past(standings, node))
             if self._keys.get(node) == key:
                 continue
             self._keys[node] = key
@@ -129,8 +129,11 @@ def _key(standings: Standings, node: NodeId, seat: Seat | None, present: bool) -
     return (id(seat), seat.beats, seat.at, seat.connected, quiet, standing, seat.name, seat.address, rest)
 
 
-def _trust(standings: Standings, node: NodeId) -> tuple[Any, ...]:
-    return (standings.machine.view.keys[node].current, *standings.audited(node).values())
+def _past(standings: Standings, node: NodeId) -> tuple[Any, ...]:
+    """What the log has come to for a node, whether it is here or not."""
+    sums = standings.diary.chronicle.contribution(node)
+    key = standings.machine.view.keys[node].current
+    return (sums.planned, sums.accepted, key, *standings.audited(node).values())
 
 
 def _last_rejection(diary: Diary) -> tuple[int, int]:

@@ -212,6 +212,7 @@ def node_status(standings: Standings, member: Member) -> NodeStatus:
     diary, seat = standings.diary, standings.machine.seats.by_node.get(member.node)
     beat = seat.last_beat if seat else None
     state, why = _standing(standings, member, seat)
+    past = diary.chronicle.contribution(member.node)
     rejected = [printable(seen.item.reason) for seen in diary.rejections if seen.item.node == member.node]
     return NodeStatus(
         node=member.node,
@@ -228,6 +229,8 @@ def node_status(standings: Standings, member: Member) -> NodeStatus:
         device=printable(beat.device, 80) if beat else "",
         reachable=bool(seat and seat.connected and seat.address),
         rejected=rejected[-1] if rejected else None,
+        rounds_planned=past.planned,
+        rounds_counted=past.accepted,
         planned=_planned(standings.machine, member.node),
         measured=_measured(standings.machine, member.node),
         epsilon=standings.machine.privacy.epsilon(member),
@@ -284,8 +287,10 @@ def _measured(machine: CoordinatorMachine, node: NodeId) -> NodeMeasured:
         down_bytes_s=facts.down_bytes_s or None,
         memory_bytes=facts.memory_bytes or None,
         uptime=facts.uptime,
-        delivered=facts.delivered,
-        quality=facts.quality,
+        delivered=facts.delivered if health else None,
+        quality=health.quality if health else None,
+        speed=health.speed if health else None,
+        network=health.network if health else None,
         health=health.score if health else None,
         tier=str(planner.tier(node)) if planner and health else None,
     )
