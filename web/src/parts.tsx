@@ -78,7 +78,9 @@ export function Failure({ error, retry }: { error: unknown; retry?: () => void }
   );
 }
 
-// An answer of the API, asked for again when `key` changes.
+const AGAIN_MS = 2000;
+
+// An answer of the API, asked for again when `key` changes, and by itself while the coordinator is away.
 export function useAnswer<T>(path: string | null, key: unknown = 0) {
   const [answer, setAnswer] = useState<T | null>(null);
   const [error, setError] = useState<unknown>(null);
@@ -93,7 +95,13 @@ export function useAnswer<T>(path: string | null, key: unknown = 0) {
       });
     return () => stop.abort();
   }, [path, key, turn]);
-  return { answer, error, retry: useCallback(() => setTurn((n) => n + 1), []) };
+  const retry = useCallback(() => setTurn((n) => n + 1), []);
+  useEffect(() => {
+    if (!(error instanceof Refused) || error.problem.status !== 0) return;
+    const later = setTimeout(retry, AGAIN_MS);
+    return () => clearTimeout(later);
+  }, [error, retry]);
+  return { answer, error, retry };
 }
 
 export function Copy({ text, label }: { text: string; label: string }) {

@@ -114,6 +114,17 @@ def test_what_audits_come_to_is_news() -> None:
     assert shown.roster.fields == {item["node"]: item for item in shown.expected()}
 
 
+def test_a_loss_that_is_not_told_is_no_number() -> None:
+    """Nodes of private runs claim 0."""
+    shown = _Shown()
+    shown.desk.join(A, B)
+    for node in (A, B):
+        assert shown.desk.offer(node, loss=0.0).kept
+    shown.refresh()
+    (record,) = shown.diary.chronicle.rounds
+    assert record.train_loss is None and [update.loss for update in record.accepted] == [None, None]
+
+
 def test_a_change_of_keys_is_news() -> None:
     shown = _Shown()
     shown.desk.join(A, B)

@@ -53,7 +53,7 @@ export function NodePage({ picture, run, item }: PageProps) {
         {node.epsilon != null && <Stat name="privacy spent" value={spent(node, picture.run?.privacy)} hint="Epsilon: how much its updates can tell of its data, of what it may" />}
       </dl>
       <div className="grid two">
-        <Card title="Loss by round">{series[0]!.x.length ? <Chart series={series} xName="round" yName="loss" label="Loss of this node's updates by round" /> : <Empty title="None of its updates counted yet." />}</Card>
+        <Card title="Loss by round">{series[0]!.x.length ? <Chart series={series} xName="round" yName="loss" label="Loss of this node's updates by round" /> : <Empty title={sum.accepted ? "Its updates do not tell their losses." : "None of its updates counted yet."} />}</Card>
         <Card title="Speed">{speed[0]!.x.length > 1 ? <Chart series={speed} xName="minutes" yName="tokens/s" label="Tokens a second over the last minutes" /> : <Empty title="Not heard for long enough." />}</Card>
       </div>
       <div className="grid two">

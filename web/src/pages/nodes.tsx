@@ -11,7 +11,7 @@ const ORDER = ["silent", "behind", "in", "next", "gone"];
 const VIEWS = [["table", "Table"], ["cards", "Cards"], ["ways", "Latency"]] as const;
 
 export function NodesPage({ picture, run }: PageProps) {
-  const [view, setView] = useState(() => (innerWidth < 600 ? "cards" : "table"));
+  const [view, setView] = useState(() => (innerWidth < 1000 ? "cards" : "table"));
   const [sought, setSought] = useState("");
   const nodes = useMemo(() => {
     const words = sought.toLowerCase();

@@ -182,8 +182,9 @@ class Diaries:
 
     async def keep(self) -> None:
         """Follow all runs until cancelled. What is in the logs already is read, but not told."""
-        for run in list(self._service.runs):
+        for run, served in list(self._service.runs.items()):
             await self._read_on(run, tell=False)
+            self._tell_budgets(run, served)
         self.caught_up.set()
         while True:
             await self._service.changed.wait()
@@ -200,13 +201,17 @@ class Diaries:
         return self.by_run.setdefault(run, Diary())
 
     async def _follow(self, run: RunId, served: Run) -> None:
-        wall_ms = self._service.host.clock.wall_ms()
         if self.of(run).position < served.machine.view.length:
             await self._read_on(run, tell=True)
-            for event, fields in self.of(run).budgets_spent(served.machine.privacy.exhausted(), wall_ms):
-                _tell(run, event, fields)
+            self._tell_budgets(run, served)
         over = served.machine.view.stopped is not None
+        wall_ms = self._service.host.clock.wall_ms()
         for event, fields in self.of(run).seats_moved(served.machine.seats, over, wall_ms):
+            _tell(run, event, fields)
+
+    def _tell_budgets(self, run: RunId, served: Run) -> None:
+        spent, wall_ms = served.machine.privacy.exhausted(), self._service.host.clock.wall_ms()
+        for event, fields in self.of(run).budgets_spent(spent, wall_ms):
             _tell(run, event, fields)
 
     async def _read_on(self, run: RunId, *, tell: bool) -> None:
