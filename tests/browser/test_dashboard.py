@@ -67,6 +67,19 @@ def test_the_loss_moves_while_one_looks(looker: Looker, fleet: Fleet) -> None:
     expect(looker.page.locator(".u-legend")).to_contain_text("every step whole")
 
 
+def test_where_there_is_nothing_it_is_said(looker: Looker, fleet: Fleet) -> None:
+    """With a heading, and nothing wrong for screen readers."""
+    for path, words in (
+        ("/run/ffffffff/nodes", "This coordinator has no such run."),
+        ("/elsewhere", "There is no such page."),
+        (f"/run/{fleet.run}/node/ffff", "Node"),
+    ):
+        looker.page.goto(looker.address + path)
+        expect(looker.page.locator("main h1")).to_have_text(words)
+        assert looker.axe() == [], path
+    looker.complaints.clear()  # The browser itself reports that there is no such node.
+
+
 def test_keys_are_enough(looker: Looker, fleet: Fleet) -> None:
     looker.go("run", fleet.run)
     looker.page.keyboard.press("Tab")
@@ -124,6 +137,9 @@ def test_a_run_is_started_from_the_form(looker: Looker, fleet: Fleet, dataset: P
     name.fill("0")
     expect(page.locator(".wrong").first).to_contain_text("greater than or equal to 1")
     expect(page.get_by_role("button", name="Start")).to_be_disabled()
+    page.locator("details", has_text="model").get_by_label("heads", exact=True).fill("7")
+    name.fill("1")
+    expect(page.locator(".wrong").first).to_contain_text("is not an even multiple of 7 heads")
     for label, value in (("layers", "1"), ("width", "16"), ("heads", "2")):
         page.locator("details", has_text="model").get_by_label(label, exact=True).fill(value)
     page.locator("details", has_text="budget").get_by_label("rounds", exact=True).first.fill("3")

@@ -61,12 +61,12 @@ function latest(picture: Picture): string | null {
 
 function Body({ picture, route, run }: { picture: Picture; route: Route; run: string | null }) {
   const page = PAGES[route.page];
-  if (!page) return <Empty title="There is no such page."><Link to="/">To the run</Link></Empty>;
+  if (!page) return <Empty page title="There is no such page."><Link to="/">To the run</Link></Empty>;
   const known = run !== null && picture.runs.has(run);
   if (page.needsRun && !known) {
     if (!picture.loaded) return <Loading what="the runs" />;
     return (
-      <Empty title={run ? "This coordinator has no such run." : "No runs yet."}>
+      <Empty page title={run ? "This coordinator has no such run." : "No runs yet."}>
         <p>Start one from a recipe and a dataset.</p>
         <Link to="/new" className="button">New run</Link>
       </Empty>

@@ -29,7 +29,7 @@ export function NodePage({ picture, run, item }: PageProps) {
     const trail = answer?.trail ?? [];
     return [{ name: "tokens/s", x: trail.map((point) => (point.time_ms - trail[0]!.time_ms) / 60_000), y: trail.map((point) => point.tokens_per_s), tone: 2 }];
   }, [answer]);
-  if (error != null && !answer) return <Failure error={error} retry={retry} />;
+  if (error != null && !answer) return <Failure error={error} retry={retry} page="Node" />;
   if (!node || !answer) return <Loading what="the node" />;
   const sum = answer.contribution;
   return (
