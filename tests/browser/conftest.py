@@ -26,6 +26,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     calm = {"lease_s": 20.0, "heartbeat_s": 0.5, "reconnect_s": 5.0}
     recipe = tiny(inner={"batch_size": 64}, evaluation={"every": 1}, membership=calm)
     recipe["strategy"] = {**recipe["strategy"], "schedule": {"steps": 60}}
+    recipe["audit"] = {"rate": 0.1}
     with Fleet(tmp_path_factory.mktemp("browser")) as started:
         started.serve(recipe)
         for name in NAMES:

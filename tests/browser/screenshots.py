@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 from PIL import Image
-from process.fleet import Fleet, tiny
+from process.fleet import Fleet, tiny, with_deadline
 from process.processes import eventually
 
 from .stage import PAGES, WIDTHS, Looker, address_of, open_browser, token_of
@@ -21,7 +21,8 @@ COLOURS = 128
 
 def main(target: Path) -> None:
     recipe = tiny(inner={"batch_size": 64}, evaluation={"every": 1}, storage={"snapshot_every": 3})
-    recipe["strategy"] = {**recipe["strategy"], "schedule": {"steps": 80}}
+    recipe["strategy"] = {**recipe["strategy"], "schedule": {"steps": 40}, **with_deadline(30)}
+    recipe["audit"] = {"rate": 0.2}
     with tempfile.TemporaryDirectory() as folder, Fleet(Path(folder)) as fleet, open_browser() as browser:
         fleet.serve({**recipe, "name": "digits by friends", "budget": {"rounds": 500}})
         for name in NAMES:

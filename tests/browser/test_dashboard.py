@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
-from process.fleet import Fleet
+from process.fleet import Fleet, tiny
 
 from shoal.apps.api.client import ApiClient
 
@@ -26,6 +26,11 @@ def test_without_a_token_nothing_is_shown(browser: Browser, fleet: Fleet) -> Non
     expect(person.page.locator("main h1")).to_have_text("tiny")
     expect(person.page.get_by_text("A token of scope operate pauses")).to_be_visible()
     person.close()
+
+
+NARROW = """() => [...document.querySelectorAll('main input:not([type=checkbox]), main select')]
+    .filter((field) => field.checkVisibility() && field.offsetWidth < 80).map((field) => field.id || field.name)"""
+"""Fields that nobody could read what they typed in."""
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -46,6 +51,7 @@ def test_every_page_at_every_width(browser: Browser, fleet: Fleet, width: str) -
         if width != "tablet":
             assert person.axe() == [], (page, width)
         assert person.page.evaluate("document.documentElement.scrollWidth") <= across, (page, width)
+        assert person.page.evaluate(NARROW) == [], (page, width)
     assert person.complaints == []
     person.close()
 
@@ -59,6 +65,19 @@ def test_the_loss_moves_while_one_looks(looker: Looker, fleet: Fleet) -> None:
     looker.page.get_by_role("button", name="bytes").click()
     looker.page.get_by_label("what sending every step whole would cost").check()
     expect(looker.page.locator(".u-legend")).to_contain_text("every step whole")
+
+
+def test_where_there_is_nothing_it_is_said(looker: Looker, fleet: Fleet) -> None:
+    """With a heading, and nothing wrong for screen readers."""
+    for path, words in (
+        ("/run/ffffffff/nodes", "This coordinator has no such run."),
+        ("/elsewhere", "There is no such page."),
+        (f"/run/{fleet.run}/node/ffff", "Node"),
+    ):
+        looker.page.goto(looker.address + path)
+        expect(looker.page.locator("main h1")).to_have_text(words)
+        assert looker.axe() == [], path
+    looker.complaints.clear()  # The browser itself reports that there is no such node.
 
 
 def test_keys_are_enough(looker: Looker, fleet: Fleet) -> None:
@@ -77,6 +96,25 @@ def test_keys_are_enough(looker: Looker, fleet: Fleet) -> None:
     looker.page.keyboard.press("Enter")
     expect(looker.page.locator("main h1")).to_have_text("cleo")
     expect(looker.page.get_by_text("counted").first).to_be_visible(timeout=PATIENT_MS)
+
+
+def test_what_is_known_of_a_nodes_word_its_privacy_and_its_key(looker: Looker, fleet: Fleet) -> None:
+    page = looker.page
+    looker.go(f"node/{fleet.node_id('ada')}", fleet.run)
+    expect(page.locator(".stat", has_text="reputation").locator("dd")).to_have_text(re.compile(r"^\d+$"))
+    private = {**tiny(membership={"min_nodes": 1}, inner={"kind": "sgd", "lr": 0.1}), "name": "private"}
+    with ApiClient(address_of(fleet), token_of(fleet)) as api:
+        made = api.submit(json.dumps({**private, "privacy": {"epsilon": 8, "noise": 0.9}}))
+        fleet.join("gail", ticket=made["ticket"])
+        looker.go("nodes", made["run"])
+        row = page.locator("tbody tr", has_text="gail")
+        expect(row).to_contain_text(re.compile(r"\d of 8"))
+        looker.go(f"node/{fleet.node_id('gail')}", made["run"])
+        expect(page.locator(".facts")).to_contain_text(re.compile(r"epsilon [\d.]+ of 8"))
+        api.revoke(made["run"], "gail", "its owner lost it")
+    expect(page.locator(".facts")).to_contain_text("revoked: it cannot come back")
+    looker.go("events", made["run"])
+    expect(page.get_by_text("No key speaks for gail")).to_be_visible()
 
 
 def test_a_checkpoint_is_exported(looker: Looker, fleet: Fleet, tmp_path: Path) -> None:
@@ -99,6 +137,9 @@ def test_a_run_is_started_from_the_form(looker: Looker, fleet: Fleet, dataset: P
     name.fill("0")
     expect(page.locator(".wrong").first).to_contain_text("greater than or equal to 1")
     expect(page.get_by_role("button", name="Start")).to_be_disabled()
+    page.locator("details", has_text="model").get_by_label("heads", exact=True).fill("7")
+    name.fill("1")
+    expect(page.locator(".wrong").first).to_contain_text("is not an even multiple of 7 heads")
     for label, value in (("layers", "1"), ("width", "16"), ("heads", "2")):
         page.locator("details", has_text="model").get_by_label(label, exact=True).fill(value)
     page.locator("details", has_text="budget").get_by_label("rounds", exact=True).first.fill("3")

@@ -9,12 +9,17 @@ export interface RunFields {
   run: string; term: number; head: number; at: number; members: number; parameters: number; tokens: number;
   rounds_done: number; began_ms: number; snapshot_at: number; preset: string; text: boolean;
   budget: { rounds: number | null; tokens: number | null; seconds: number | null };
+  privacy: Privacy | null;
 }
+export interface Privacy { unit: string; epsilon: number | null; delta: number; clip: number; noise: number; releases: number | null }
 export interface Health { score: number; parts?: Record<string, number | string> }
 export interface NodeStatus {
   node: string; name: string; state: "in" | "next" | "behind" | "silent" | "gone" | string; why: string; doing: string;
   at: number | null; step: number | null; loss: number | null; tokens_per_s: number | null;
   up_bytes: number | null; down_bytes: number | null; device: string; reachable: boolean; rejected: string | null;
+  rounds_planned: number; rounds_counted: number;
+  epsilon: number | null; reputation: number | null; audits_passed: number | null; convictions: number | null;
+  key: "first" | "replaced" | "revoked";
   [more: string]: unknown;
 }
 export interface Update {

@@ -1,6 +1,6 @@
 // The frame around the pages: who looks, which run, which page, and whether the line stands.
 import { useEffect, useRef, useState, type FormEvent, type ReactNode } from "react";
-import { setToken, token } from "./api";
+import { setToken, token, type Summary } from "./api";
 import { connect, disconnect, usePicture, watch, type Picture } from "./live";
 import { Badge, Empty, Link, Loading } from "./parts";
 import { pathTo, read, usePath, type Route } from "./route";
@@ -61,12 +61,12 @@ function latest(picture: Picture): string | null {
 
 function Body({ picture, route, run }: { picture: Picture; route: Route; run: string | null }) {
   const page = PAGES[route.page];
-  if (!page) return <Empty title="There is no such page."><Link to="/">To the run</Link></Empty>;
+  if (!page) return <Empty page title="There is no such page."><Link to="/">To the run</Link></Empty>;
   const known = run !== null && picture.runs.has(run);
   if (page.needsRun && !known) {
     if (!picture.loaded) return <Loading what="the runs" />;
     return (
-      <Empty title={run ? "This coordinator has no such run." : "No runs yet."}>
+      <Empty page title={run ? "This coordinator has no such run." : "No runs yet."}>
         <p>Start one from a recipe and a dataset.</p>
         <Link to="/new" className="button">New run</Link>
       </Empty>
@@ -128,12 +128,18 @@ function RunChoice({ picture, route, run }: { picture: Picture; route: Route; ru
           history.pushState(null, "", pathTo(page, event.target.value));
           dispatchEvent(new Event("shoal-route"));
         }}>
-          {runs.map((item) => <option key={item.run} value={item.run}>{item.name} · {item.run.slice(0, 6)}</option>)}
+          {runs.map((item) => <option key={item.run} value={item.run}>{titled(item, runs)}</option>)}
         </select>
       </label>
       {now && <Badge state={now.state} />}
     </div>
   );
+}
+
+// Runs of one name are told apart by their ids.
+function titled(run: Summary, runs: Summary[]): string {
+  const alone = runs.filter((other) => other.name === run.name).length < 2;
+  return alone ? run.name : `${run.name} · ${run.run.slice(0, 6)}`;
 }
 
 function Theme() {

@@ -19,6 +19,10 @@ export function count(value: number | null | undefined): string {
   return String(value);
 }
 
+export function plural(number: number, what: string): string {
+  return `${number} ${what}${number === 1 ? "" : "s"}`;
+}
+
 export function loss(value: number | null | undefined): string {
   return value == null ? "–" : value.toFixed(4);
 }

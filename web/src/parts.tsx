@@ -47,11 +47,13 @@ export function Badge({ state }: { state: string }) {
   return <span className={`badge ${tone(state)}`}>{WORDS[state] ?? state}</span>;
 }
 
-export function Empty({ title, children }: { title: string; children?: ReactNode }) {
+// `page`: it stands for a whole page, and its title is the page's.
+export function Empty({ title, children, page }: { title: string; children?: ReactNode; page?: boolean }) {
+  const Lead = page ? "h1" : "p";
   return (
     <div className="empty">
       <svg viewBox="0 0 64 32" aria-hidden="true"><path d="M6 16c10-12 26-12 38 0l12-9v18l-12-9c-12 12-28 12-38 0z" /></svg>
-      <p className="lead">{title}</p>
+      <Lead className="lead">{title}</Lead>
       {children && <div>{children}</div>}
     </div>
   );
@@ -66,19 +68,25 @@ export function Loading({ what }: { what: string }) {
   );
 }
 
-export function Failure({ error, retry }: { error: unknown; retry?: () => void }) {
+// `page`: the title of the page that it stands for.
+export function Failure({ error, retry, page }: { error: unknown; retry?: () => void; page?: string }) {
   const problem = error instanceof Refused ? error.problem : null;
   return (
-    <div className="failure" role="alert">
-      <strong>{problem?.detail ?? String(error)}</strong>
-      {problem?.next_step && <p>{problem.next_step}</p>}
-      {problem?.code && <code>{problem.code}</code>}
-      {retry && <button type="button" onClick={retry}>Try again</button>}
-    </div>
+    <>
+      {page && <div className="title"><h1>{page}</h1></div>}
+      <div className="failure" role="alert">
+        <strong>{problem?.detail ?? String(error)}</strong>
+        {problem?.next_step && <p>{problem.next_step}</p>}
+        {problem?.code && <code>{problem.code}</code>}
+        {retry && <button type="button" onClick={retry}>Try again</button>}
+      </div>
+    </>
   );
 }
 
-// An answer of the API, asked for again when `key` changes.
+const AGAIN_MS = 2000;
+
+// An answer of the API, asked for again when `key` changes, and by itself while the coordinator is away.
 export function useAnswer<T>(path: string | null, key: unknown = 0) {
   const [answer, setAnswer] = useState<T | null>(null);
   const [error, setError] = useState<unknown>(null);
@@ -93,7 +101,13 @@ export function useAnswer<T>(path: string | null, key: unknown = 0) {
       });
     return () => stop.abort();
   }, [path, key, turn]);
-  return { answer, error, retry: useCallback(() => setTurn((n) => n + 1), []) };
+  const retry = useCallback(() => setTurn((n) => n + 1), []);
+  useEffect(() => {
+    if (!(error instanceof Refused) || error.problem.status !== 0) return;
+    const later = setTimeout(retry, AGAIN_MS);
+    return () => clearTimeout(later);
+  }, [error, retry]);
+  return { answer, error, retry };
 }
 
 export function Copy({ text, label }: { text: string; label: string }) {

@@ -50,8 +50,10 @@ function Kinds({ schema, root, path, value, onChange, complaints }: Props) {
 
 function Section({ schema, root, path, value, onChange, complaints, skip }: Props & { skip?: string }) {
   const values = (value ?? {}) as Values;
+  const whole = complaints.filter((item) => item.path === path);
   return (
     <>
+      {whole.map((item) => <p key={item.message} className="wrong" role="alert">{item.message}</p>)}
       {Object.entries(schema.properties!).filter(([name]) => name !== skip).map(([name, part]) => (
         <Field key={name} schema={part} root={root} path={path ? `${path}.${name}` : name} value={values[name]} complaints={complaints}
           onChange={(next) => {

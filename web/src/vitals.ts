@@ -1,12 +1,12 @@
 // What a coordinator knows of a node beyond the basics: health, tier, its line. Absent fields are left out, and fields of
 // later versions are shown as they come.
-import type { NodeStatus } from "./api";
-import { bytes } from "./format";
+import type { NodeStatus, Privacy } from "./api";
+import { bytes, plural } from "./format";
 
 const BASIC = new Set(["node", "name", "state", "why", "doing", "at", "step", "loss", "tokens_per_s", "up_bytes",
-  "down_bytes", "device", "reachable", "rejected", "planned"]);
+  "down_bytes", "device", "reachable", "rejected", "planned", "rounds_planned", "rounds_counted", "epsilon", "reputation", "audits_passed", "convictions", "key"]);
 const SHOWN: Record<string, (value: number) => string> = {
-  health: share, delivered: share, quality: share, uptime: share, loss: share, failed: share,
+  health: share, speed: share, network: share, quality: share, uptime: share, delivered: share, loss: share, failed: share,
   rtt_s: milliseconds, jitter_s: milliseconds, step_s: milliseconds,
   up_bytes_s: (value) => `${bytes(value)}/s`, down_bytes_s: (value) => `${bytes(value)}/s`, memory_bytes: bytes,
 };
@@ -29,8 +29,32 @@ export function extras(node: NodeStatus): Extras {
   for (const [name, value] of Object.entries(node)) {
     if (!BASIC.has(name) && value !== null && value !== "" && typeof value !== "object") rows.push([words(name), plain(value)]);
   }
-  const score = typeof measured.health === "number" ? measured.health : typeof measured.delivered === "number" ? measured.delivered : null;
+  const score = typeof measured.health === "number" ? measured.health : null;
   return { health: score === null ? "–" : share(score), score: score ?? -1, tier: String(measured.tier ?? ""), rows };
+}
+
+// What a run that audits, that is private, or that saw other keys knows of a node besides; nothing of other runs.
+export function trust(node: NodeStatus, privacy: Privacy | null | undefined): [string, string][] {
+  const rows: [string, string][] = [];
+  if (node.reputation != null) {
+    const told = [`${node.reputation} of 1000`, `${plural(node.audits_passed ?? 0, "audit")} passed`];
+    if (node.convictions) told.push(plural(node.convictions, "conviction"));
+    rows.push(["reputation", told.join(", ")]);
+  }
+  if (node.epsilon != null) rows.push(["privacy spent", `epsilon ${spent(node, privacy)}`]);
+  if (node.key === "replaced") rows.push(["key", "replaced by a later one"]);
+  if (node.key === "revoked") rows.push(["key", "revoked: it cannot come back"]);
+  return rows;
+}
+
+export function spent(node: NodeStatus, privacy: Privacy | null | undefined): string {
+  if (node.epsilon == null) return "–";
+  return node.epsilon.toPrecision(3) + (privacy?.epsilon == null ? "" : ` of ${privacy.epsilon}`);
+}
+
+export function promise(privacy: Privacy): string {
+  const most = privacy.epsilon === null ? "epsilon counted" : `epsilon at most ${privacy.epsilon} for each node`;
+  return `private by ${privacy.unit}: ${most}, delta ${privacy.delta}, noise ${privacy.noise.toPrecision(3)} × clip ${privacy.clip}`;
 }
 
 export function rttMs(node: NodeStatus): number | null {

@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from shoal.apps.run_tables import trust_cells, trust_columns
 from shoal.base.units import show_bytes, show_duration
 from shoal.credit.spec import show_credits
 
 Points = list[tuple[float, float]]
 WIDTH, HEIGHT, LEFT, BOTTOM = 720, 260, 60, 34
-_COLOURS = ("#0b6e6e", "#c2560a", "#5b3fa8")
-ROUNDS_LISTED = 200
+TONES, ROUNDS_LISTED = 3, 200
 
 
 def page(found: dict[str, Any]) -> str:
@@ -104,14 +104,13 @@ def plot(lines: dict[str, Points], x_name: str) -> str:
         x = at((value, y0)).split(",")[0]
         parts.append(f'<text x="{x}" y="{HEIGHT - BOTTOM + 16}" class="x">{value:g}</text>')
     for number, (name, points) in enumerate(lines.items()):
-        colour = _COLOURS[number % len(_COLOURS)]
+        tone = f"c{number % TONES}"
         path = " ".join(at(point) for point in _thinned(points))
-        parts.append(f'<polyline points="{path}" stroke="{colour}"/>')
-        parts.append(
-            f'<text x="{WIDTH - 14}" y="{24 + 16 * number}" class="l" fill="{colour}">{_e(name)}</text>'
-        )
+        parts.append(f'<polyline points="{path}" class="{tone}"/>')
+        parts.append(f'<text x="{WIDTH - 14}" y="{24 + 16 * number}" class="l {tone}">{_e(name)}</text>')
     label = f"Loss against {x_name}"
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_e(label)}">{"".join(parts)}</svg>'
+    drawn = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_e(label)}">{"".join(parts)}</svg>'
+    return f'<div class="t">{drawn}</div>'
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
@@ -141,12 +140,13 @@ def _nodes(status: dict[str, Any], rounds: list[dict[str, Any]]) -> str:
             mine = counted.setdefault(update["node"], [0, 0])
             mine[0] += 1
             mine[1] += update["tokens"]
+    trust = trust_columns(status["nodes"])
     rows = [
         [n["name"] or n["node"][:8], n["state"], n["why"], str(counted.get(n["node"], [0, 0])[0]),
-         f"{counted.get(n['node'], [0, 0])[1]:,}", n["device"], n["rejected"] or ""]
+         f"{counted.get(n['node'], [0, 0])[1]:,}", *trust_cells(n, trust), n["device"], n["rejected"] or ""]
         for n in status["nodes"]
     ]  # fmt: skip
-    return _table(["node", "state", "why", "updates", "tokens", "device", "last rejected"], rows)
+    return _table(["node", "state", "why", "updates", "tokens", *trust, "device", "last rejected"], rows)
 
 
 def _credit(credit: dict[str, Any]) -> str:
@@ -205,7 +205,10 @@ _STYLE = """
 :root{color-scheme:light dark}body{font:15px/1.5 system-ui,sans-serif;max-width:1000px;margin:2rem auto;padding:0 1rem}
 dl{display:grid;grid-template-columns:repeat(auto-fit,minmax(120px,1fr));gap:.6rem}dl div{border:1px solid #8886;
 border-radius:8px;padding:.4rem .7rem}dt{font-size:.8rem;opacity:.75}dd{margin:0;font-weight:600}
-svg{width:100%;height:auto}svg text{font:12px system-ui;fill:currentColor}.y,.l{text-anchor:end}.x{text-anchor:middle}
-.g{stroke:#8884}polyline{fill:none;stroke-width:2}.t{overflow:auto}table{border-collapse:collapse;width:100%}
+svg{width:100%;min-width:560px;height:auto}
+svg text{font:12px system-ui;fill:currentColor}.y,.l{text-anchor:end}.x{text-anchor:middle}
+.c0{--c:light-dark(#0b6e6e,#4dc3be)}.c1{--c:light-dark(#c2560a,#f3a261)}.c2{--c:light-dark(#5b3fa8,#b79ff0)}
+svg .l{fill:var(--c);stroke:Canvas;stroke-width:4px;paint-order:stroke;font-weight:600}
+.g{stroke:#8884}polyline{fill:none;stroke:var(--c);stroke-width:2}.t{overflow:auto}table{border-collapse:collapse;width:100%}
 td,th{text-align:left;padding:.25rem .6rem;border-bottom:1px solid #8884;font-size:.9rem}
 """

@@ -59,7 +59,7 @@ def print_run(run: dict[str, Any]) -> None:
     if run["nodes"]:
         console.print()
         columns = ["node", "name", "state", "why", "doing", "tokens/s", "up", "down"]
-        _print_table([*columns, *(["epsilon"] if run.get("privacy") else [])], _nodes(run))
+        _print_table([*columns, *trust_columns(run["nodes"])], _nodes(run))
     if run["losses"]:
         console.print()
         rows = [
@@ -100,9 +100,22 @@ def _nodes(run: dict[str, Any]) -> list[list[str]]:
             "" if node["tokens_per_s"] is None else f"{node['tokens_per_s']:,.0f}",
             "" if node["up_bytes"] is None else show_bytes(node["up_bytes"]),
             "" if node["down_bytes"] is None else show_bytes(node["down_bytes"]),
-            *([f"{node['epsilon']:.3g}"] if node.get("epsilon") is not None else []),
+            *trust_cells(node, trust_columns(run["nodes"])),
         ]
         for node in run["nodes"]
+    ]
+
+
+def trust_columns(nodes: list[dict[str, Any]]) -> list[str]:
+    """Those of reputation and privacy that a run keeps of its nodes."""
+    return [name for name in ("reputation", "epsilon") if any(node.get(name) is not None for node in nodes)]
+
+
+def trust_cells(node: dict[str, Any], columns: list[str]) -> list[str]:
+    values = [node.get(name) for name in columns]
+    return [
+        "" if value is None else f"{value:.3g}" if isinstance(value, float) else str(value)
+        for value in values
     ]
 
 

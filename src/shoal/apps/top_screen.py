@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from shoal.apps.printable import printable
+from shoal.apps.run_tables import trust_cells, trust_columns
 from shoal.base.errors import ShoalError
 from shoal.base.units import show_bytes
 
@@ -22,6 +23,7 @@ _ORDER = {"silent": 0, "behind": 1, "in": 2, "next": 3, "gone": 4}
 _STYLES = {"in": "green", "next": "cyan", "behind": "yellow", "silent": "red", "gone": "bright_black"}
 _SPARKS = "▁▂▃▄▅▆▇█"
 RUNS_SHOWN = 4
+NAME_WIDTH = 20
 
 
 def whole_screen(seen: Answer, width: int, height: int) -> RenderableType:
@@ -52,24 +54,26 @@ def trouble(error: ShoalError, width: int) -> RenderableType:
     )
 
 
-def _table(columns: Iterable[tuple[str, str]]) -> Table:
+def _table(columns: Iterable[tuple[str, str]], rest: str) -> Table:
+    """Every column as wide as it needs to be, and for the one named `rest` what is left."""
     table = Table(
         box=None, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="reverse", expand=True
     )
     for name, justify in columns:
-        table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+        ratio = 1 if name == rest else None
+        table.add_column(name, justify=justify, no_wrap=True, overflow="ellipsis", ratio=ratio)  # type: ignore[arg-type]
     return table
 
 
 def _runs(runs: list[Answer], width: int) -> Table:
     table = _table([("RUN", "left"), ("NAME", "left"), ("STATE", "left"), ("ROUND", "right"), ("NODES", "right"),
-                    ("LOSS", "right"), ("WAITING FOR", "left")])  # fmt: skip
+                    ("LOSS", "right"), ("WAITING FOR", "left")], rest="WAITING FOR")  # fmt: skip
     shown = sorted(runs, key=lambda run: run["stopped"] is not None)[:RUNS_SHOWN]
     for run in shown:
         waiting = run["stopped"] or run["waiting_for"]
         cells = [run["run"][:8], run["name"], run["state"], _rounds(run), str(run["nodes_live"])]
         cells += [_number(run["validation_loss"] or run["train_loss"], 4), waiting]
-        table.add_row(*(_text(cell, width) for cell in cells))
+        table.add_row(*(_text(cell, NAME_WIDTH if cell is run["name"] else width) for cell in cells))
     return table
 
 
@@ -79,24 +83,22 @@ def _facts(run: Answer, width: int) -> list[RenderableType]:
     )
     line = f"{run['parameters']:,} parameters  {run['tokens']:,} tokens  {show_bytes(run['update_bytes'])} of updates"
     losses = [item["train_loss"] for item in run["losses"] if item["train_loss"] is not None]
-    bar = progress(run["round"], run["rounds"], max(10, width - 40))
-    return [
-        Text(),
-        _text(f"{line}  {speed:,.0f} tokens/s", width),
-        _text(f"{bar}  loss {spark(losses, 20)} {_number(losses[-1] if losses else None, 4)}", width),
-        Text(),
-    ]
+    lately = f"  loss {spark(losses, 20)} {_number(losses[-1] if losses else None, 4)}" if losses else ""
+    bar = progress(run["round"], run["rounds"], max(10, width - len(lately) - len(_rounds(run)) - len("[] ")))
+    return [Text(), _text(f"{line}  {speed:,.0f} tokens/s", width), _text(f"{bar}{lately}", width), Text()]
 
 
 def _nodes(nodes: list[Answer], width: int, room: int) -> Table:
     wide = width >= 110
     columns = [("NODE", "left"), ("STATE", "left"), ("DOING", "left"), ("STEP", "right"), ("LOSS", "right"),
                ("TOK/S", "right"), ("UP", "right"), ("DOWN", "right")]  # fmt: skip
-    table = _table([*columns, ("WHY", "left")] if wide else columns)
+    trust = trust_columns(nodes)
+    columns += [(name[:3].upper(), "right") for name in trust]
+    table = _table([*columns, ("WHY", "left")], rest="WHY") if wide else _table(columns, rest="DOING")
     ranked = sorted(nodes, key=lambda node: (_ORDER.get(node["state"], 9), node["name"], node["node"]))
     for node in ranked[:room]:
         cells = [
-            _text(node["name"] or node["node"][:8], 24),
+            _text(node["name"] or node["node"][:8], NAME_WIDTH),
             Text(node["state"], style=_STYLES.get(node["state"], "")),
             _text(node["doing"] if node["state"] not in ("silent", "gone") else node["why"], 28),
             _text(str(node["step"] or ""), 9),
@@ -104,6 +106,7 @@ def _nodes(nodes: list[Answer], width: int, room: int) -> Table:
             _text(_number(node["tokens_per_s"], 0), 9),
             _text(show_bytes(node["up_bytes"]) if node["up_bytes"] is not None else "", 9),
             _text(show_bytes(node["down_bytes"]) if node["down_bytes"] is not None else "", 9),
+            *(_text(cell, 5) for cell in trust_cells(node, trust)),
         ]
         table.add_row(*cells, *([_text(node["why"], width)] if wide else []))
     return table
@@ -121,12 +124,27 @@ def plain_lines(seen: Answer) -> list[str]:
     run = seen["run"]
     if run is None:
         return [*lines, "no runs yet: shoal run submit stdlib-gpt"]
-    lines += ["", "node\tname\tstate\tdoing\tstep\tloss\ttokens/s\tup bytes\tdown bytes\twhy"]
+    trust = trust_columns(run["nodes"])
+    columns = [
+        "node",
+        "name",
+        "state",
+        "doing",
+        "step",
+        "loss",
+        "tokens/s",
+        "up bytes",
+        "down bytes",
+        "why",
+        *trust,
+    ]
+    lines += ["", "\t".join(columns)]
     for node in run["nodes"]:
         numbers = [node["step"], node["loss"], node["tokens_per_s"], node["up_bytes"], node["down_bytes"]]
         cells = [node["node"], node["name"], node["state"], node["doing"]]
-        cells += ["" if number is None else f"{number:g}" for number in numbers]
-        lines.append("\t".join(printable(cell, 1000) for cell in [*cells, node["why"]]))
+        cells += ["" if number is None else f"{number:.10g}" for number in numbers]
+        cells += [node["why"], *trust_cells(node, trust)]
+        lines.append("\t".join(printable(cell, 1000) for cell in cells))
     return lines
 
 

@@ -82,7 +82,7 @@ CODES: dict[str, str] = {
     "SH-SERVE-02": "the address is not one of this machine's",
     "SH-API-01": "the request lacks a valid bearer token",
     "SH-API-02": "no such run",
-    "SH-API-03": "the request's body is not valid",
+    "SH-API-03": "the request is not valid",
     "SH-API-04": "the coordinator's HTTP address does not answer",
     "SH-API-05": "the token's scope does not allow this",
     "SH-WIRE-01": "a frame is too large, garbled or of an unknown type",

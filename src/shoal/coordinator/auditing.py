@@ -7,6 +7,7 @@ from the log, and anyone who reads it comes to the same.
 from __future__ import annotations
 
 from shoal.audit.docket import Docket
+from shoal.audit.standing import Standings
 from shoal.base.ids import BlobId, NodeId
 from shoal.runlog.chain import BadEntry
 from shoal.runlog.entries import Audits, Ban
@@ -45,6 +46,10 @@ class Auditing:
         except BadEntry:
             pass
         return None
+
+    def standings(self) -> Standings | None:
+        """Of all members; None in a run without audits."""
+        return self.docket.standings if self._spec.on else None
 
     def share(self, node: NodeId) -> int:
         """Of a thousand, how much a member's updates count for."""

@@ -39,6 +39,17 @@ class PrivacyBudgets:
             return f"it follows only: the training data has {guarantee.parts} parts, and others have them all"
         return guarantee.exhausted(self.spent(member), self._wanted())
 
+    def exhausted(self) -> dict[NodeId, str]:
+        """Who has no budget for another round, and why."""
+        if self.guarantee is None or self.guarantee.releases is None:
+            return {}
+        wanted = self._wanted()
+        found = {
+            node: self.guarantee.exhausted(self.spent(one), wanted)
+            for node, one in self._view.members.items()
+        }
+        return {node: why for node, why in found.items() if why}
+
     def spent(self, member: Member) -> int:
         """Releases of a member, as far as they are known."""
         seat = self._seats.by_node.get(member.node)

@@ -166,6 +166,23 @@ def test_a_body_of_the_wrong_form(digits: dict[str, str], http: httpx.Client) ->
     assert "to" in str(problem["detail"]) and "reason" in str(problem["detail"])
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/api/v1/nowhere", 404),
+        ("DELETE", "/api/v1/runs", 405),
+        ("GET", "/api/v1/runs/{run}/rounds?limit=0", 422),
+    ],
+)
+def test_what_cannot_be_asked_has_a_code_too(
+    digits: dict[str, str], http: httpx.Client, method: str, path: str, status: int
+) -> None:
+    problem = _problem(http.request(method, path.format(run=digits["run"])))
+    assert (problem["status"], problem["code"]) == (status, "SH-API-03") and "/docs" in str(
+        problem["next_step"]
+    )
+
+
 def test_a_rewind_to_nowhere(digits: dict[str, str], http: httpx.Client) -> None:
     answer = http.post(f"/api/v1/runs/{digits['run']}/rewind", json={"to": 3, "reason": "test"})
     assert answer.status_code == 409

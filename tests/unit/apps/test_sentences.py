@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 from runlog.small_log import NODES, RUN, blob_id, genesis_of, small_recipe
 
-from shoal.apps.api.diary import describe
+from shoal.apps.api.diary import Diary, describe
 from shoal.apps.api.sentences import entry_sentence
 from shoal.runlog.entries import (
     Attestations,
@@ -31,6 +31,7 @@ from shoal.runlog.entries import (
     Stopped,
     Verdict,
 )
+from shoal.runlog.keys import rotate
 from shoal.wire.signed import Signed, sign
 
 A, B = NODES[:2]
@@ -100,6 +101,23 @@ def test_an_entry_is_told(body: Body, level: str, words: str) -> None:
 @pytest.mark.parametrize("kind", get_args(Body), ids=lambda kind: kind.__name__)
 def test_every_kind_of_entry_is_told(kind: type[Body]) -> None:
     assert any(isinstance(body, kind) for body, *_ in TOLD), f"tell people what {kind.__name__} means"
+
+
+def test_a_key_given_up_as_stolen_is_a_warning_and_the_coordinators_is_said_to_be_its_own() -> None:
+    handover = rotate(B, bytes(32), revokes=True)[1].plain
+    told = entry_sentence(Rotated(node=B.node, line=(handover,)), NAMES)
+    assert told.level == "warning" and told.text.endswith("given up as compromised.") and told.node == B.node
+    own = entry_sentence(Rotated(node=B.node, line=(handover,)), {})
+    assert "for the coordinator" in own.text and own.node is None
+
+
+def test_a_spent_privacy_budget_is_told_once() -> None:
+    diary, why = Diary(), "its privacy budget is spent: epsilon 7.98 of 8"
+    ((event, fields),) = diary.budgets_spent({A.node: why}, DAY_MS)
+    assert diary.budgets_spent({A.node: why}, DAY_MS) == []
+    (noted,) = diary.chronicle.events
+    assert (noted.kind, noted.reason, noted.node, noted.level) == (event, why, A.node, "warning")
+    assert fields["reason"] == why
 
 
 def test_who_is_accused_can_be_found_by_its_events() -> None:

@@ -17,7 +17,7 @@ export function CheckpointsPage({ picture, run }: PageProps) {
     setBusy(`${what}${at}`);
     save(`/runs/${run}/checkpoints/${at}/${what}`, `shoal-${at}`).then(() => setFailed(null), setFailed).finally(() => setBusy(""));
   };
-  if (error != null && !answer) return <Failure error={error} retry={retry} />;
+  if (error != null && !answer) return <Failure error={error} retry={retry} page="Checkpoints" />;
   if (!answer) return <Loading what="the checkpoints" />;
   return (
     <>

@@ -18,7 +18,7 @@ const TAKEN = "taken";
 
 export function CreditPage({ picture, run }: PageProps) {
   const { answer, error, retry } = useAnswer<Answer>(`/runs/${run}/credit`, picture.rounds.at(-1)?.seal ?? 0);
-  if (error != null && !answer) return <Failure error={error} retry={retry} />;
+  if (error != null && !answer) return <Failure error={error} retry={retry} page="Credit" />;
   if (!answer) return <Loading what="the credit" />;
   // What convictions took back is seldom there, and then worth a column.
   const roles = answer.nodes.some((line) => line.by_role[TAKEN]) ? [...ROLES, TAKEN] : ROLES;

@@ -16,7 +16,7 @@ export function JoinPage({ picture, run }: PageProps) {
   const allowed = picture.scope !== "view";
   const { answer, error, retry } = useAnswer<Answer>(allowed ? `/runs/${run}/invitation` : null);
   if (!allowed) return <><div className="title"><h1>Join</h1></div><Card><p>Tickets are given out with a token of scope operate. Ask the organiser for one.</p></Card></>;
-  if (error != null && !answer) return <Failure error={error} retry={retry} />;
+  if (error != null && !answer) return <Failure error={error} retry={retry} page="Join" />;
   if (!answer) return <Loading what="the invitation" />;
   const prepare = PREPARE[system]!(answer.install);
   return (

@@ -271,6 +271,13 @@ function paintNodes(pen: CanvasRenderingContext2D, now: { nodes: NodeStatus[]; p
   pen.font = "12px system-ui";
   pen.textAlign = "center";
   const radius = labels ? 9 : 5;
+  const [ink, ground] = [colour("--text"), colour("--panel")];
+  // Readable on whatever lines run below it.
+  const label = (text: string, x: number, y: number) => {
+    [pen.strokeStyle, pen.lineWidth, pen.fillStyle] = [ground, 4, ink];
+    pen.strokeText(text, x, y);
+    pen.fillText(text, x, y);
+  };
   const tones = Object.fromEntries(["good", "calm", "warn", "bad"].map((name) => [name, colour(`--${name}`)]));
   for (const node of now.nodes) {
     const place = at(node.node);
@@ -285,11 +292,10 @@ function paintNodes(pen: CanvasRenderingContext2D, now: { nodes: NodeStatus[]; p
       pen.stroke();
     }
     if (labels || node.node === now.picked) {
-      pen.fillStyle = colour("--text");
-      pen.fillText(node.name || node.node.slice(0, 6), place[0], place[1] + radius + 14);
+      label(node.name || node.node.slice(0, 6), place[0], place[1] + radius + 14);
     }
   }
   pen.fillStyle = colour("--text");
   pen.fillRect(-10, -10, 20, 20);
-  pen.fillText("coordinator", 0, 26);
+  label("coordinator", 0, 26);
 }

@@ -20,7 +20,7 @@ export function NewRunPage({ picture }: PageProps) {
   const allowed = picture.scope !== "view";
   const forms = useAnswer<Forms>(allowed ? "/recipes" : null);
   if (!allowed) return <><div className="title"><h1>New run</h1></div><Card><p>A token of scope operate starts runs. Sign in with one.</p></Card></>;
-  if (forms.error != null) return <Failure error={forms.error} retry={forms.retry} />;
+  if (forms.error != null) return <Failure error={forms.error} retry={forms.retry} page="New run" />;
   if (!forms.answer) return <Loading what="the form" />;
   return <Form forms={forms.answer} />;
 }
@@ -35,7 +35,7 @@ function Form({ forms }: { forms: Forms }) {
   const [busy, setBusy] = useState(false);
   useEffect(() => {
     const later = setTimeout(() => {
-      ask<Check>(`/recipes/check?nodes=${nodes}`, { method: "POST", body: JSON.stringify(recipe) }).then(setCheck, setError);
+      ask<Check>(`/recipes/check?nodes=${nodes}`, { method: "POST", body: JSON.stringify(recipe) }).then((found) => (setCheck(found), setError(null)), setError);
     }, CHECK_AFTER_MS);
     return () => clearTimeout(later);
   }, [recipe, nodes]);
@@ -80,7 +80,7 @@ function Form({ forms }: { forms: Forms }) {
               <summary><h2>{name}</h2></summary>{field(name)}
             </details>
           ))}
-          <details className="card" open={complaints.some((item) => item.path.startsWith("strategy."))}><summary><h2>strategy</h2></summary>{field("strategy")}</details>
+          <details className="card" open={complaints.some((item) => item.path.split(".")[0] === "strategy")}><summary><h2>strategy</h2></summary>{field("strategy")}</details>
         </div>
         <aside>
           <Card title="What it would take">
@@ -91,7 +91,7 @@ function Form({ forms }: { forms: Forms }) {
           {complaints.filter((item) => !item.path).map((item) => <p key={item.message} className="failure" role="alert">{item.message}</p>)}
           {error != null && <Failure error={error} />}
           <button type="submit" className="primary" disabled={busy || check?.ok === false}>{busy ? "Preparing …" : "Start"}</button>
-          {check?.ok === false && <p className="hint">{complaints.length} fields need another value.</p>}
+          {check?.ok === false && <p className="hint">{complaints.length === 1 ? "One field needs" : `${complaints.length} fields need`} another value: {complaints.map((item) => item.path || "the recipe").join(", ")}.</p>}
         </aside>
       </div>
     </form>

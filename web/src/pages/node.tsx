@@ -6,7 +6,7 @@ import { Chart, type Series } from "../chart";
 import { bytes, clock, count, loss, percent } from "../format";
 import { Badge, Card, Empty, Failure, Link, Loading, Stat, useAnswer } from "../parts";
 import { pathTo } from "../route";
-import { extras } from "../vitals";
+import { extras, spent, trust } from "../vitals";
 import { EventList } from "./events";
 
 interface Answer {
@@ -29,7 +29,7 @@ export function NodePage({ picture, run, item }: PageProps) {
     const trail = answer?.trail ?? [];
     return [{ name: "tokens/s", x: trail.map((point) => (point.time_ms - trail[0]!.time_ms) / 60_000), y: trail.map((point) => point.tokens_per_s), tone: 2 }];
   }, [answer]);
-  if (error != null && !answer) return <Failure error={error} retry={retry} />;
+  if (error != null && !answer) return <Failure error={error} retry={retry} page="Node" />;
   if (!node || !answer) return <Loading what="the node" />;
   const sum = answer.contribution;
   return (
@@ -49,9 +49,11 @@ export function NodePage({ picture, run, item }: PageProps) {
         <Stat name="received" value={bytes(node.down_bytes)} />
         <Stat name="delivered" value={sum.planned ? percent(sum.accepted / sum.planned) : "–"} hint="Updates that counted, of the rounds it was planned in" />
         <Stat name="tokens trained" value={count(sum.tokens)} />
+        {node.reputation != null && <Stat name="reputation" value={node.reputation} hint="What audits of its work have come to, of 1000" />}
+        {node.epsilon != null && <Stat name="privacy spent" value={spent(node, picture.run?.privacy)} hint="Epsilon: how much its updates can tell of its data, of what it may" />}
       </dl>
       <div className="grid two">
-        <Card title="Loss by round">{series[0]!.x.length ? <Chart series={series} xName="round" yName="loss" label="Loss of this node's updates by round" /> : <Empty title="None of its updates counted yet." />}</Card>
+        <Card title="Loss by round">{series[0]!.x.length ? <Chart series={series} xName="round" yName="loss" label="Loss of this node's updates by round" /> : <Empty title={sum.accepted ? "Its updates do not tell their losses." : "None of its updates counted yet."} />}</Card>
         <Card title="Speed">{speed[0]!.x.length > 1 ? <Chart series={speed} xName="minutes" yName="tokens/s" label="Tokens a second over the last minutes" /> : <Empty title="Not heard for long enough." />}</Card>
       </div>
       <div className="grid two">
@@ -63,6 +65,7 @@ export function NodePage({ picture, run, item }: PageProps) {
             <div><dt>state at</dt><dd>{node.at ?? "nowhere yet"}</dd></div>
             <div><dt>rounds</dt><dd>{sum.accepted} counted, {sum.late} late, {sum.rejected} rejected, of {sum.planned}</dd></div>
             <div><dt>updates</dt><dd>{bytes(sum.update_bytes)}</dd></div>
+            {trust(node, picture.run?.privacy).map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
             {extras(node).rows.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}
             {node.rejected && <div><dt>last rejected</dt><dd>{node.rejected}</dd></div>}
           </dl>

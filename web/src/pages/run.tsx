@@ -6,6 +6,7 @@ import { Chart, type Series } from "../chart";
 import { bytes, clock, count, duration, loss, percent } from "../format";
 import type { Picture } from "../live";
 import { Badge, Card, Choice, Empty, Failure, Loading, Stat, useAnswer } from "../parts";
+import { promise } from "../vitals";
 
 const AXES = [["steps", "steps"], ["time", "time"], ["bytes", "bytes"]] as const;
 
@@ -60,6 +61,7 @@ function Title({ summary, picture }: { summary: Summary; picture: Picture }) {
       <h1>{summary.name}</h1>
       <Badge state={summary.state} />
       <p aria-live="polite">{summary.stopped ?? summary.waiting_for}{picture.run && <> · {picture.run.preset}, {count(picture.run.parameters)} parameters</>}</p>
+      {picture.run?.privacy && <p>{promise(picture.run.privacy)}</p>}
     </div>
   );
 }

@@ -339,7 +339,9 @@ def _update(item: Accepted, round_number: int) -> UpdateRecord | None:
         samples=claim.samples,
         tokens=claim.tokens,
         size_bytes=claim.size_bytes,
-        loss=claim.loss if math.isfinite(claim.loss) else None,
+        loss=claim.loss
+        if claim.loss and math.isfinite(claim.loss)
+        else None,  # Private nodes do not tell it.
         late=claim.round < round_number,
         holders=[receipt.holder for receipt in receipts if receipt is not None],
     )

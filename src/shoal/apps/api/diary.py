@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from shoal.apps.api.chronicle import Chronicle
-from shoal.apps.api.sentences import seat_sentence
+from shoal.apps.api.sentences import privacy_sentence, seat_sentence
 from shoal.apps.printable import printable
 from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.seats import Seats
@@ -67,6 +67,8 @@ class Diary:
     connected: frozenset[NodeId] = frozenset()
     names: dict[NodeId, str] = field(default_factory=dict)
     """Of every node that was connected since the coordinator started."""
+    spent: set[NodeId] = field(default_factory=set)
+    """Whose privacy budget is known to be spent."""
     chronicle: Chronicle = field(default_factory=Chronicle)
     seen: tuple[int, int] = (0, -1)
     """Which seats were looked at last, and how often they had moved."""
@@ -84,6 +86,17 @@ class Diary:
             self.left.pop(body.node, None)
         event, fields = describe(body)
         return event, {**fields, "position": link.entry.position}
+
+    def budgets_spent(self, spent: dict[NodeId, str], wall_ms: int) -> list[tuple[str, Fields]]:
+        """Nodes whose privacy budget does not last for another round, of whom that was not said yet."""
+        told = sorted(spent.keys() - self.spent)
+        self.spent |= spent.keys()
+        for node in told:
+            self.chronicle.note(privacy_sentence(node, spent[node], self.chronicle.names), wall_ms)
+        return [
+            ("privacy_spent", {**_who(node, self.names.get(node, "")), "reason": spent[node]})
+            for node in told
+        ]
 
     def seats_moved(self, seats: Seats, over: bool, wall_ms: int) -> list[tuple[str, Fields]]:
         """Connections that came and went since the last call."""
@@ -169,8 +182,9 @@ class Diaries:
 
     async def keep(self) -> None:
         """Follow all runs until cancelled. What is in the logs already is read, but not told."""
-        for run in list(self._service.runs):
+        for run, served in list(self._service.runs.items()):
             await self._read_on(run, tell=False)
+            self._tell_budgets(run, served)
         self.caught_up.set()
         while True:
             await self._service.changed.wait()
@@ -189,9 +203,15 @@ class Diaries:
     async def _follow(self, run: RunId, served: Run) -> None:
         if self.of(run).position < served.machine.view.length:
             await self._read_on(run, tell=True)
+            self._tell_budgets(run, served)
         over = served.machine.view.stopped is not None
         wall_ms = self._service.host.clock.wall_ms()
         for event, fields in self.of(run).seats_moved(served.machine.seats, over, wall_ms):
+            _tell(run, event, fields)
+
+    def _tell_budgets(self, run: RunId, served: Run) -> None:
+        spent, wall_ms = served.machine.privacy.exhausted(), self._service.host.clock.wall_ms()
+        for event, fields in self.of(run).budgets_spent(spent, wall_ms):
             _tell(run, event, fields)
 
     async def _read_on(self, run: RunId, *, tell: bool) -> None:

@@ -16,6 +16,8 @@ from shoal.base.units import show_bytes
 from shoal.coordinator.served import Run
 
 INSTALL = "pip install shoal"
+RUNTIME_BYTES = 300_000_000
+"""Python and PyTorch, before any model."""
 
 
 def invitation(served: Run, ticket: str) -> Invitation:
@@ -38,7 +40,8 @@ def _uses(served: Run) -> list[str]:
     parameters = genesis.layout.numel
     return [
         f"It trains a model of {parameters:,} parameters on this machine's processor or GPU, and nothing else.",
-        f"It needs about {show_bytes(parameters * 4 * 6)} of memory, {show_bytes(genesis.snapshot_bytes)} to begin.",
+        f"It needs about {show_bytes(RUNTIME_BYTES + parameters * 4 * 6)} of memory, and fetches "
+        f"{show_bytes(genesis.snapshot_bytes)} to begin.",
         f"It keeps at most {show_bytes(recipe.storage.quota_bytes)} on disk, below its own folder.",
         "It connects to the coordinator and to other members; it needs no open port.",
         "No code of the organiser's runs, unless you add --allow-code.",

@@ -46,6 +46,7 @@ _NODE_GAUGES: dict[str, tuple[str, Callable[[NodeStatus], float | None]]] = {
     "shoal_node_delivered_ratio": ("Work that came in time.", lambda node: _of(node, "delivered")),
     "shoal_node_quality_ratio": ("What its updates were worth.", lambda node: _of(node, "quality")),
     "shoal_node_privacy_epsilon": ("What a node has spent of its privacy.", lambda node: node.epsilon),
+    "shoal_node_reputation": ("What audits have come to, 0 to 1000.", lambda node: node.reputation),
     "shoal_node_health": ("The planner's score, 0 to 1.", lambda node: _of(node, "health")),
 }
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 RunState = Literal["waiting", "running", "paused", "finishing", "over"]
 NodeState = Literal["in", "next", "behind", "silent", "gone"]
+NodeKey = Literal["first", "replaced", "revoked"]
 
 
 class _Answer(BaseModel):
@@ -65,9 +66,14 @@ class NodeMeasured(_Answer):
     down_bytes_s: float | None
     memory_bytes: int | None = Field(description="Free for training.")
     uptime: float = Field(description="Share of the time since it first came in which it was here.")
-    delivered: float = Field(description="Share of its work that came in time, lately.")
-    quality: float = Field(description="What its updates were worth, lately.")
-    health: float | None = Field(description="0 to 1; null where the plan does not rest on it.")
+    delivered: float | None = Field(description="Share of its work that came in time, lately.")
+    quality: float | None = Field(description="What its updates were worth, lately: a part of its health.")
+    speed: float | None = Field(description="Beside the fleet's middle, 0 to 1: a part of its health.")
+    network: float | None = Field(description="How reliable and near, 0 to 1: a part of its health.")
+    health: float | None = Field(
+        description="0 to 1, of speed, network, quality and uptime. It is null, as are its parts and `delivered`, "
+        "where the plan does not rest on it."
+    )
     tier: str | None = Field(description="priority, normal, reduced or excluded.")
 
 
@@ -89,9 +95,21 @@ class NodeStatus(_Answer):
     device: str
     reachable: bool = Field(description="Whether peers can fetch from it.")
     rejected: str | None = Field(description="Why its last rejected update was rejected.")
+    rounds_planned: int = Field(default=0, description="Rounds in whose plan it was.")
+    rounds_counted: int = Field(default=0, description="Those in which its update counted.")
     planned: str | None = Field(default=None, description="Why it has the work that it has, in words.")
     measured: NodeMeasured | None = Field(default=None, description="Of its device and its line.")
     epsilon: float | None = Field(default=None, description="In a private run: what it has spent so far.")
+    reputation: int | None = Field(
+        default=None, description="In a run with audits: its standing, 0 to 1000; newcomers have 500."
+    )
+    audits_passed: int | None = Field(default=None, description="Since its last conviction.")
+    convictions: int | None = Field(default=None, description="Updates that audits found forged or withheld.")
+    key: NodeKey = Field(
+        default="first",
+        description="first: it speaks by the key that its id is the hash of; replaced: by a later one; revoked: by "
+        "none, and it cannot come back.",
+    )
 
 
 class PrivacyInfo(_Answer):

@@ -79,12 +79,10 @@ async def _bad_request(_: Request, error: Exception) -> JSONResponse:
 
 async def _http_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)
-    if error.status_code == 413:
-        large = ShoalError("SH-API-03", str(error.detail), "send less")
-        return _answer(_shoal_problem(large, 413))
-    words = str(error.detail)
+    next_step = "send less" if error.status_code == 413 else "see /docs for what there is"
+    wrong = ShoalError("SH-API-03", str(error.detail), next_step)
     headers = dict(error.headers) if error.headers else None
-    return _answer(Problem(title=words, status=error.status_code, detail=words), headers)
+    return _answer(_shoal_problem(wrong, error.status_code), headers)
 
 
 async def _unexpected(_: Request, error: Exception) -> JSONResponse:

@@ -45,7 +45,7 @@ class Roster:
             member, seat = view.members.get(node), seats.get(node)
             if member is None:
                 continue
-            key = _key(standings, node, seat, member.present)
+            key = (*_key(standings, node, seat, member.present), *_past(standings, node))
             if self._keys.get(node) == key:
                 continue
             self._keys[node] = key
@@ -112,6 +112,7 @@ def _common(machine: CoordinatorMachine, diary: Diary) -> tuple[Any, ...]:
         view.plan_position,
         len(view.planned),
         machine.market.short,
+        len(view.audit_words),
         _last_rejection(diary),
     )
 
@@ -126,6 +127,13 @@ def _key(standings: Standings, node: NodeId, seat: Seat | None, present: bool) -
     standing = (node in view.planned, node in standings.ready, view.round, view.stopped is None)
     rest = (seat.paused, standings.machine.market.short, view.plan_position, _last_rejection(diary))
     return (id(seat), seat.beats, seat.at, seat.connected, quiet, standing, seat.name, seat.address, rest)
+
+
+def _past(standings: Standings, node: NodeId) -> tuple[Any, ...]:
+    """What the log has come to for a node, whether it is here or not."""
+    sums = standings.diary.chronicle.contribution(node)
+    key = standings.machine.view.keys[node].current
+    return (sums.planned, sums.accepted, key, *standings.audited(node).values())
 
 
 def _last_rejection(diary: Diary) -> tuple[int, int]:

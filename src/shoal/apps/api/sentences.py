@@ -36,6 +36,7 @@ from shoal.runlog.entries import (
     Stopped,
     Verdict,
 )
+from shoal.runlog.keys import Succession
 from shoal.wire.signed import Signed, parse
 
 T = TypeVar("T", Screening, Verdict)
@@ -95,14 +96,31 @@ def entry_sentence(body: Body, names: Mapping[NodeId, str]) -> Sentence:
         case Ban():
             return _banned(body, names)
         case Rotated():
-            text = f"Another key speaks for {who(body.node, names)} from here on."
-            return Sentence(kind="key_rotated", text=text, node=body.node)
+            return _rotated(body, names)
         case Revoked():
             by = "the organiser's" if body.word is None else "its own"
             text = f"No key speaks for {who(body.node, names)} any more, by {by} word."
             return Sentence(
                 kind="key_revoked", text=text, reason=body.reason, level="warning", node=body.node
             )
+
+
+def _rotated(body: Rotated, names: Mapping[NodeId, str]) -> Sentence:
+    """Whoever never joined and has a key is the coordinator."""
+    member = body.node in names
+    text = f"Another key speaks for {who(body.node, names) if member else 'the coordinator'} from here on."
+    words = [parse(by_old.payload, Succession) for by_old, _ in body.line]
+    stolen = any(word is not None and word.revokes for word in words)
+    if stolen:
+        text += " The one before is given up as compromised."
+    level: Level = "warning" if stolen else "info"
+    return Sentence(kind="key_rotated", text=text, level=level, node=body.node if member else None)
+
+
+def privacy_sentence(node: NodeId, why: str, names: Mapping[NodeId, str]) -> Sentence:
+    """A node that can be given no more work without telling more of its data than it promised."""
+    text = f"{who(node, names)} is given no more work."
+    return Sentence(kind="privacy_spent", text=text, reason=why, level="warning", node=node)
 
 
 def _sealed(seal: Seal, names: Mapping[NodeId, str]) -> Sentence:

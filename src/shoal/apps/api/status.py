@@ -14,6 +14,7 @@ from typing import Any
 from shoal.apps.api.diary import Diary
 from shoal.apps.api.models import (
     Attested,
+    NodeKey,
     NodeMeasured,
     NodeState,
     NodeStatus,
@@ -27,6 +28,7 @@ from shoal.apps.api.models import (
     SnapshotInfo,
 )
 from shoal.apps.printable import printable
+from shoal.audit.standing import Standings as Reputations
 from shoal.base.ids import NodeId
 from shoal.coordinator.machine import CoordinatorMachine
 from shoal.coordinator.seats import Seat
@@ -62,10 +64,27 @@ class Standings:
     diary: Diary
     now: float
     ready: frozenset[NodeId]
+    reputations: Reputations | None
 
     @classmethod
     def at(cls, machine: CoordinatorMachine, diary: Diary, now: float) -> Standings:
-        return cls(machine, diary, now, frozenset(machine.seats.ready(now, machine.view)))
+        return cls(
+            machine,
+            diary,
+            now,
+            frozenset(machine.seats.ready(now, machine.view)),
+            machine.auditing.standings(),
+        )
+
+    def audited(self, node: NodeId) -> dict[str, int]:
+        """What audits have come to for a node; nothing where there are none."""
+        if self.reputations is None:
+            return {}
+        return {
+            "reputation": self.reputations.of(node),
+            "audits_passed": self.reputations.upheld(node),
+            "convictions": self.reputations.convictions(node),
+        }
 
 
 def status(
@@ -132,6 +151,7 @@ def run_fields(machine: CoordinatorMachine, diary: Diary) -> dict[str, Any]:
         "snapshot_at": saved.at,
         "preset": machine.recipe.strategy.preset,
         "text": bool(view.genesis and view.genesis.manifest.kind == "tokens"),
+        "privacy": found.model_dump() if (found := privacy_of(machine)) else None,
     }
 
 
@@ -192,6 +212,7 @@ def node_status(standings: Standings, member: Member) -> NodeStatus:
     diary, seat = standings.diary, standings.machine.seats.by_node.get(member.node)
     beat = seat.last_beat if seat else None
     state, why = _standing(standings, member, seat)
+    past = diary.chronicle.contribution(member.node)
     rejected = [printable(seen.item.reason) for seen in diary.rejections if seen.item.node == member.node]
     return NodeStatus(
         node=member.node,
@@ -208,10 +229,19 @@ def node_status(standings: Standings, member: Member) -> NodeStatus:
         device=printable(beat.device, 80) if beat else "",
         reachable=bool(seat and seat.connected and seat.address),
         rejected=rejected[-1] if rejected else None,
+        rounds_planned=past.planned,
+        rounds_counted=past.accepted,
         planned=_planned(standings.machine, member.node),
         measured=_measured(standings.machine, member.node),
         epsilon=standings.machine.privacy.epsilon(member),
+        key=_key(standings.machine.view, member),
+        **standings.audited(member.node),
     )
+
+
+def _key(view: RunView, member: Member) -> NodeKey:
+    current = view.keys[member.node].current
+    return "revoked" if not current else "first" if current == member.public else "replaced"
 
 
 def privacy_of(machine: CoordinatorMachine) -> PrivacyInfo | None:
@@ -257,8 +287,10 @@ def _measured(machine: CoordinatorMachine, node: NodeId) -> NodeMeasured:
         down_bytes_s=facts.down_bytes_s or None,
         memory_bytes=facts.memory_bytes or None,
         uptime=facts.uptime,
-        delivered=facts.delivered,
-        quality=facts.quality,
+        delivered=facts.delivered if health else None,
+        quality=health.quality if health else None,
+        speed=health.speed if health else None,
+        network=health.network if health else None,
         health=health.score if health else None,
         tier=str(planner.tier(node)) if planner and health else None,
     )
