@@ -13,72 +13,49 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import msgspec
 
-from shoal.base.disk import SubDisk
-from shoal.base.errors import ChannelClosed, ShoalError
-from shoal.base.host import Host, Resources
-from shoal.base.ids import BlobId, NodeId
-from shoal.base.mailbox import Mailbox
+from shoal.base.errors import ShoalError
+from shoal.base.host import Host
+from shoal.base.ids import BlobId
 from shoal.data.manifest import blobs as data_blobs
-from shoal.measure.reporting import NodeMeter
-from shoal.measure.watching import TimedHost
 from shoal.node import events as ev
 from shoal.node.auditing import Auditor, Means
 from shoal.node.claiming import claim_of
 from shoal.node.folding import Item, ShardFolder
-from shoal.node.keeping import Keeping
 from shoal.node.learner import Global, Learner, MadeUpdate, Met, PrivateState
-from shoal.node.link import ControlLink
-from shoal.node.machine import NodeMachine
 from shoal.node.meeting import fetch_meeting
 from shoal.node.options import NodeOptions, TrainerFactory
+from shoal.node.presence import Presence
 from shoal.node.private import Privately, private_part
 from shoal.node.progress import Unsettled
 from shoal.node.session import Invitation
-from shoal.node.supply import RETRY_S, Supply, Waiting
-from shoal.node.watch import Watch
-from shoal.replica.blobs import BlobStore
+from shoal.node.supply import RETRY_S, Waiting
 from shoal.replica.fold import FoldRules, check_arithmetic, fold_step
 from shoal.replica.pieces import cut_pieces
-from shoal.replica.serving import ResourcesByRun, RunResources
 from shoal.replica.state import State, decode_state, encode_state, state_hash
-from shoal.replica.swarm import Swarm
-from shoal.runlog.chain import Equivocation
 from shoal.runlog.entries import Attestation, Claim, Folding, Genesis
-from shoal.runlog.evidence import Evidence, encode_proof
-from shoal.runlog.keys import Keys
 from shoal.runlog.statements import most_bytes
-from shoal.runlog.view import RunView, SavedState, Step, head_of
-from shoal.runlog.voter import Voter
+from shoal.runlog.view import SavedState, Step, head_of
 from shoal.runlog.work import Planned
 from shoal.strategy.recipe import Recipe
 from shoal.training.trainer import Trainer
-from shoal.wire.identity import Identity, Signer
+from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     Attest,
-    Beat,
-    Entries,
     Heartbeat,
     Offer,
-    encode,
 )
-from shoal.wire.signed import Signed, sign
+from shoal.wire.signed import Signed
 
-_HEARD = (ev.Heard, ev.Asked)
-REQUEST_TIMEOUT_S = 20.0
-MAX_BACKLOG = 4096
 AHEAD = 4
 """Seals whose updates are fetched while an earlier one is folded."""
-FIRST_QUOTA_BYTES = 1 << 30
-"""Room for others' blobs until the recipe says how much there is."""
 
 
-class NodeService:
+class NodeService(Presence):
     """One node in one run. `run()` returns why the run ended, or raises `ShoalError`."""
 
     def __init__(
@@ -89,192 +66,24 @@ class NodeService:
         make_trainer: TrainerFactory,
         options: NodeOptions,
     ) -> None:
-        self.host = host
-        self.identity = identity
-        self.invitation = invitation
-        self.options = options
+        super().__init__(host, identity, invitation, options)
         self.state: State | None = None
         self.learner: Learner | None = None
         self.tokens_per_s = 0.0
-        folder = SubDisk(host.disk, f"runs/{invitation.run}")
-        self.blobs = BlobStore(folder, host.reached)
-        self.keeping = Keeping(folder, invitation.run, host.reached)
-        self._own_disk = folder
         self._make_trainer = make_trainer
-        self._kept: Claim | None = None
-        self._local: bytes | None = None
-        """The last claim before this start, and the private state that followed it."""
         self._rules: FoldRules | None = None
-        self._blob_address = ""
-        self._link = ControlLink(host, identity, invitation, self._post)
-        self.meter = NodeMeter(invitation.coordinator)
-        timed = TimedHost(host, self.meter.links)
-        swarm = Swarm(timed, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
-        self._supply = Supply(host, self.blobs, swarm, self._link)
         self._auditor = Auditor(host, identity, self.blobs, self._supply, self._link.send)
-        self._folder = ShardFolder(host, folder, self.blobs, self._supply)
-        self._voter = Voter(self.keeping.log, invitation.run, self._coordinator_key)
-        self._evidence = Evidence(
-            run=invitation.run, coordinator=self._coordinator_keys, keep=self.keeping.save_proof
-        )
-        self._watch = Watch(timed, invitation.run, self._link, self._evidence)
+        self._folder = ShardFolder(host, self._own_disk, self.blobs, self._supply)
         self._model = asyncio.Lock()
         self._candidate: tuple[int, State] | None = None
         self._met: Met | None = None
         self._adopting: asyncio.Task[None] | None = None
         self._attested: tuple[Attestation, Signed] | None = None
         self._state_task: asyncio.Task[None] | None = None
-        self._stop_training = asyncio.Event()
-        self._events: Mailbox[ev.Event] = Mailbox()
-        self._finished: asyncio.Future[str] | None = None
-        self._leaving = ""
         self._exhausted = ""
         """Why this node contributes no more, once its privacy budget is spent."""
-        self._tasks = asyncio.TaskGroup()
-        self._running: dict[asyncio.Task[None], None] = {}
-        self.machine = self._machine(RunView(), None)
-        self._resources: RunResources
-
-    async def run(self) -> str:
-        """Take part until the run ends."""
-        await self._wake_up()
-        self._finished = asyncio.get_running_loop().create_future()
-        if self._leaving:
-            return self._leaving
-        async with self._tasks:
-            self._spawn(self._stay_connected(), "stay connected")
-            self._spawn(self._watch.keep_asking(), "ask for proof")
-            self._spawn(self._tick(), "tick")
-            self._spawn(self._take_events(), "take events")
-            reason = await self._finished
-            for task in list(self._running):
-                task.cancel()
-        await self._link.say_goodbye(reason)
-        return reason
-
-    async def leave(self, reason: str) -> None:
-        """Leave on purpose; `run` returns soon after, or at once if it has not got going yet."""
-        self._leaving = reason
-        await self._link.say_goodbye(reason)
-        if self._finished is not None and not self._finished.done():
-            self._finished.set_result(reason)
-
-    async def bring(self, blob: BlobId) -> None:
-        """Have a blob here, however long it takes."""
-        await self._supply.fetch(blob, None)
-
-    async def _wake_up(self) -> None:
-        """Load what this node kept, and offer it to peers."""
-        load_view = partial(self.keeping.load_view, self.invitation.coordinator)
-        view = await self.host.work(load_view)
-        kept = await self.host.work(self.keeping.load_outgoing)
-        if kept is not None and not self._own_claim(kept[0], view):
-            kept = None  # It rotted, and nobody would take it.
-        self.machine = self._machine(view, kept[0] if kept else None)
-        self._kept, self._local = (kept[0].claim, kept[1]) if kept else (None, None)
-        self._evidence.restore(await self.host.work(self.keeping.load_proof))
-        if self._evidence.proof is not None:
-            raise self._evidence.proof.error(self.invitation.coordinator)
-        self._resources = RunResources(
-            run=self.invitation.run,
-            identity=self.identity,
-            blobs=self.blobs,
-            read_entry=self._read_entry,
-            is_member=lambda node: node in view.members or self._lodges(node),
-            evidence=self._evidence,
-            quota_bytes=FIRST_QUOTA_BYTES,
-        )
-        self._blob_address = await self.host.offer(self._offered())
-
-    def _offered(self) -> Resources:
-        """What peers find here."""
-        return ResourcesByRun({self.invitation.run: self._resources})
-
-    def _lodges(self, node: NodeId) -> bool:
-        """Whether one who is no member of the run may leave blobs here."""
-        return False
-
-    def _own_claim(self, kept: ev.Outgoing, view: RunView) -> bool:
-        """Whether this node signed it: with the key it has, or with one it had when it began the work."""
-        keys = view.keys.get(self.identity.node, Keys(self._signer(view).public))
-        news = Keys(self._signer(view).public)
-        return any(one.signed(kept.signed, Claim, kept.claim.plan) for one in (keys, news))
-
-    def _signer(self, view: RunView) -> Signer:
-        """What signs this node's words as the run asks for it."""
-        return self.identity.for_key(view.genesis.coordinator if view.genesis else b"")
-
-    def _sign(self, word: Claim | Attestation | Folding) -> Signed:
-        return sign(self._signer(self.machine.view), word)
-
-    def _machine(self, view: RunView, outgoing: ev.Outgoing | None) -> NodeMachine:
-        return NodeMachine(
-            node=self.identity.node,
-            coordinator=self.invitation.coordinator,
-            run=self.invitation.run,
-            view=view,
-            outgoing=outgoing,
-        )
-
-    async def _stay_connected(self) -> None:
-        try:
-            await self._link.stay_connected(
-                self._blob_address, lambda: self.machine.view.length, self.options.give_up_s
-            )
-        except ShoalError as refusal:
-            # A coordinator that was shown the proof refuses everybody with it, and gives it to whoever asks.
-            if refusal.code != "SH-LOG-02" or not await self._watch.ask_coordinator():
-                raise
-
-    def _coordinator_key(self) -> bytes | None:
-        keys = self._coordinator_keys()
-        return keys[0] if keys else None
-
-    def _coordinator_keys(self) -> tuple[bytes, ...]:
-        return self.machine.view.coordinator_keys
-
-    def _read_entry(self, position: int) -> bytes | None:
-        return next(self.keeping.log.read(self.invitation.run, position, position + 1), None)
 
     # --- events and effects ------------------------------------------------------------------------------
-
-    async def _take_events(self) -> None:
-        while True:
-            event = await self._events.get()
-            if self._evidence.proof is not None:
-                await self._stop_if_proven()
-            if isinstance(event, ev.Asked):
-                await self._answer(event)
-                continue
-            had_state = self.machine.at >= 0
-            for effect in self.machine.step(self.host.clock.now(), event):
-                await self._carry_out(effect)
-            if not had_state and self.machine.at >= 0:
-                await self._link.send(
-                    self._heartbeat()
-                )  # It can be given work from now on, not from the next beat.
-
-    async def _answer(self, asked: ev.Asked) -> None:
-        """Vote, or store a proposed entry: after everything that was said before is in this node's copy of the log."""
-        answer = await self.host.work(partial(self._voter.answer, asked.message))
-        if answer is not None:
-            self.host.reached("node.before-vote")
-            with contextlib.suppress(ChannelClosed):
-                await asked.channel.send(encode(answer))
-
-    def _post(self, event: ev.Event) -> None:
-        if isinstance(event, ev.Heard) and isinstance(event.message, Beat):
-            self.meter.answered(event.message.probe, self.host.clock.now())
-        # A coordinator that talks faster than this node listens must not fill its memory. What is dropped is
-        # asked for again; what this node's own work reports is never dropped, and is bounded by that work.
-        if len(self._events) < MAX_BACKLOG or not isinstance(event, _HEARD):
-            self._events.put_nowait(event)
-
-    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        task = self._tasks.create_task(work, name=name)
-        self._running[task] = None
-        task.add_done_callback(self._running.pop)
-        return task
 
     async def _carry_out(self, effect: ev.Effect) -> None:
         run = self.invitation.run
@@ -570,12 +379,6 @@ class NodeService:
             if self.state is not None:
                 await self.host.work(partial(learner.adopt, Global(params=self.state.params)))
 
-    async def _compare_logs(self) -> None:
-        """Ask some peer for its entry of the last seal: if it differs, the coordinator told us different things."""
-        entry = await self._watch.compare(self.machine.view.at)
-        if entry is not None:
-            self._post(ev.Heard(Entries(items=(entry,))))
-
     # --- getting ready -------------------------------------------------------------------------------------
 
     async def _prepare(self, genesis: Genesis) -> None:
@@ -669,14 +472,6 @@ class NodeService:
 
     # --- signs of life ---------------------------------------------------------------------------------------
 
-    async def _tick(self) -> None:
-        """Heartbeats go out from here, whatever else this node is busy with."""
-        while True:
-            await self._link.send(self._heartbeat())
-            self._post(ev.Ticked())
-            await self._link.hang_up_on_silence()
-            await self.host.clock.sleep(self._link.heartbeat_s)
-
     def _heartbeat(self) -> Heartbeat:
         # Whether or not it has work: it is not to be given any.
         reason = self.options.may_train() or self._exhausted
@@ -699,22 +494,3 @@ class NodeService:
             vitals=self.meter.vitals(now, self.options.memory(), self.options.resent()),
             spent=self.privately.spent if self.privately else 0,
         )
-
-    async def _dispute(self, dispute: ev.Disputed) -> None:
-        """Two entries for one place, both signed by the coordinator: keep the proof and stop."""
-        ours = self._read_entry(dispute.position)
-        if ours is not None:
-            proof = encode_proof(Equivocation(ours, dispute.other))
-            await self.host.work(partial(self._evidence.take, proof))
-            await self._stop_if_proven()
-
-    async def _stop_if_proven(self) -> None:
-        """With proof against the coordinator, found here or received: tell everyone, and stop with it."""
-        proof = self._evidence.proof
-        if proof is not None:
-            self._stop_training.set()
-            self.machine.doing = "telling everyone that the coordinator signed two different entries"
-            members = [m.node for m in self.machine.view.members.values() if m.present]
-            others = [node for node in members if node != self.identity.node]
-            await self._watch.spread(others, can_be_asked=bool(self._blob_address))
-            raise proof.error(self.invitation.coordinator)
