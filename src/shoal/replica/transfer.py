@@ -30,6 +30,8 @@ PIECE_BYTES = 128 << 10
 """The least that is asked for at a time, and what a peer whose speed is unknown is asked for first."""
 TINY_BYTES = 16 << 10
 """Up to here a blob is asked of one peer first, without lanes."""
+LITTLE_BYTES = 1 << 10
+"""What shows that somebody has it."""
 ENOUGH_BYTES_S = 1 << 20
 """Below this the last resort helps."""
 REMEMBER_S = 45.0
@@ -229,6 +231,8 @@ class Transfer:
         self._began = lines.now()
         self._hush = asking.at_once
         """Nobody has given anything, and somebody was silent: everyone is asked at once, for a little."""
+        self._probed: set[NodeId] = set()
+        """Who was."""
         self._last: NodeId | None = None
         self._moved_bytes = 0
         self._news = asyncio.Event()
@@ -406,12 +410,14 @@ class Transfer:
 
     async def _bring(self, peer: Peer, index: int, asked: dict[NodeId, float]) -> bytes | None:
         """A whole range, piece by piece; fewer bytes if the resource ends. What came before a failure is kept. None if
-        this is left to another who was asked at the same time and answered sooner."""
+        this is left to another."""
         start, stop = self._spans[index]
         part = self._parts.setdefault((index, peer.node), bytearray())
         while index in self._left and start + len(part) < stop:
             at = start + len(part)
-            size = min(TINY_BYTES if self._hush else self._lines.piece_bytes(peer.node), stop - at)
+            size = min(LITTLE_BYTES if self._hush else self._lines.piece_bytes(peer.node), stop - at)
+            if self._hush:
+                self._probed.add(peer.node)
             data = await self._lines.get(peer, self._path, at, at + size)
             self._moved(peer.node, len(data))
             asked[peer.node] = self._lines.now()
@@ -420,11 +426,16 @@ class Transfer:
             part += data
             if len(data) < size:
                 break
-            if len(part) <= TINY_BYTES and any(
-                self._parts.get((index, one)) for one in asked if one != peer.node
+            if len(part) <= LITTLE_BYTES and any(
+                self._may_bring(one, index) for one in asked.keys() - {peer.node}
             ):
                 return None
         return bytes(part)
+
+    def _may_bring(self, node: NodeId, index: int) -> bool:
+        """Whether it began to give a range, or was asked for more than a little and has some time left."""
+        asked = node not in self._probed and not self._lines.is_unwell(node)
+        return asked or bool(self._parts.get((index, node)))
 
     def _moved(self, node: NodeId, size_bytes: int) -> None:
         self._moved_bytes += size_bytes

@@ -13,7 +13,7 @@ from shoal.replica.asking import BRIEFLY, PATIENTLY, SEARCHING, Asking
 from shoal.replica.blobs import CHUNK_BYTES, BlobStore, chunk_list
 from shoal.replica.serving import PutReply, ResourcesByRun, RunResources
 from shoal.replica.swarm import Swarm
-from shoal.replica.transfer import REMEMBER_S, TINY_BYTES, TransferReport
+from shoal.replica.transfer import LITTLE_BYTES, REMEMBER_S, TransferReport
 from shoal.runlog.entries import Receipt
 from shoal.runlog.evidence import Evidence
 from shoal.wire.identity import Identity
@@ -363,7 +363,7 @@ def test_asking_all_at_once_brings_little_twice(data: bytes) -> None:
         store.put(data)
     asking = Asking(at_once=True)
     assert hosts.fetch(data, list(range(1, 10)), size=len(data), asking=asking) is not None
-    assert hosts.network.sent_bytes < len(data) + 12 * TINY_BYTES
+    assert hosts.network.sent_bytes < len(data) + 12 * LITTLE_BYTES
 
 
 @pytest.mark.parametrize("data", [BIG[:400_000], BIG], ids=["small", "big"])
