@@ -16,6 +16,7 @@ import torch
 from shoal.apps.audit_reading import FoundDocket
 from shoal.apps.joining import torch_trainer
 from shoal.apps.logs_checking import read_blob
+from shoal.apps.progress import tracked
 from shoal.audit.comparing import distance
 from shoal.audit.docket import Case
 from shoal.base.errors import ShoalError
@@ -61,7 +62,7 @@ def check_cases(found: FoundDocket, only: int) -> list[Checked]:
     assert genesis is not None
     make = torch_trainer(torch.device("cpu"), allow_code=False)
     trainer = make(found.recipe, genesis, partial(read_blob, found.log.blobs))
-    return [_check(found, number, trainer) for number in numbers]
+    return [_check(found, number, trainer) for number in tracked(numbers, len(numbers), "cases")]
 
 
 def _convicted(case: Case) -> bool:

@@ -17,6 +17,7 @@ from shoal.apps.ckpt_reading import opened
 from shoal.apps.ckpt_repairing import Repairing, repair_store
 from shoal.apps.home import find_home
 from shoal.apps.logs_reading import find_log
+from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.base.rot import SUFFIX, is_sound
@@ -174,7 +175,8 @@ def _looks_like_a_sum(data: bytes) -> bool:
 def _blob_damages(folder: Path) -> Iterator[Damage]:
     """Blobs, by their names."""
     blobs = folder / "blobs"
-    for path in sorted(blobs.iterdir()) if blobs.is_dir() else ():
+    found = sorted(blobs.iterdir()) if blobs.is_dir() else []
+    for path in tracked(found, len(found), "blobs"):
         if is_blob_id(path.name) and chunk_list(path.read_bytes()).blob != path.name:
             what = "does not have the content its name says"
             yield Damage(path=path, what=what, kind="blob", run=RunId(folder.name))

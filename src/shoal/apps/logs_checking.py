@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from shoal.apps.logs_reading import FoundLog
+from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, RunId
 from shoal.data.manifest import blobs as data_blobs
@@ -40,7 +41,7 @@ def verify_run(log: FoundLog) -> Verified:
 
 def verified_view(log: FoundLog) -> RunView:
     """What the log says, having checked every entry. Raises SH-LOG-01."""
-    view, finding = verify_log(log.entries, log.run)
+    view, finding = verify_log(tracked(log.entries, len(log.entries), "entries"), log.run)
     if finding is not None:
         raise _broken(log, f"entry {finding.position} {finding.what}")
     if log.complaints:

@@ -7,7 +7,8 @@ anywhere and runs no script; every word in it that is somebody else's is escaped
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 
 from shoal.apps.api.client import ApiClient, open_client
 from shoal.apps.home import find_home
+from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 
 ROUNDS_READ, EVENTS_READ = 20_000, 500
@@ -51,13 +53,8 @@ def report(
 def gather(api: ApiClient, run: str) -> dict[str, Any]:
     """Everything that the report tells."""
     status = api.run(run)
-    name, rounds = status["run"], list[dict[str, Any]]()
-    while len(rounds) < ROUNDS_READ:
-        part = api.rounds(name, start=len(rounds))
-        rounds += part["items"]
-        if not part["items"] or len(rounds) >= part["total"]:
-            break
-        print(f"{len(rounds)} of {part['total']} rounds", file=sys.stderr, flush=True)
+    name = status["run"]
+    rounds = list(islice(tracked(_rounds(api, name), status["round"], "rounds"), ROUNDS_READ))
     return {
         "status": status,
         "rounds": rounds,
@@ -65,3 +62,14 @@ def gather(api: ApiClient, run: str) -> dict[str, Any]:
         "checkpoints": api.checkpoints(name),
         "credit": api.credit(name),
     }
+
+
+def _rounds(api: ApiClient, run: str) -> Iterator[dict[str, Any]]:
+    """From the first on, a page at a time."""
+    read = 0
+    while True:
+        part = api.rounds(run, start=read)
+        yield from part["items"]
+        read += len(part["items"])
+        if not part["items"] or read >= part["total"]:
+            return

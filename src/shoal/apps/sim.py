@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import typer
 
+from shoal.apps.progress import tracked
 from shoal.base.units import duration_s
 from shoal.worlds.simulated.chaos import Outcome, run_seed
 
@@ -65,14 +66,12 @@ def chaos(
         _one(seed, fingerprint, how)
         return
     began, failed, outcomes = time.process_time(), 0, []
-    for number, (at, result) in enumerate(_results(range(first, first + seeds), jobs, how), 1):
+    for at, result in tracked(_results(range(first, first + seeds), jobs, how), seeds, "seeds"):
         if isinstance(result, str):
             failed += 1
             print(f"seed {at} failed: {result}\n  replay: {_replay(at, how)}", flush=True)
         else:
             outcomes.append(result)
-        if number % 50 == 0:
-            print(f"{number} of {seeds} seeds, {failed} failed", file=sys.stderr, flush=True)
     if as_json:
         cpu_s = sum(outcome.cpu_s for outcome in outcomes) or time.process_time() - began
         rounds = sum(outcome.rounds for outcome in outcomes)

@@ -8,6 +8,7 @@ coordinator before it appends, a node as it follows, and `verify` afterwards all
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -398,7 +399,7 @@ class Follower(Protocol):
 
 
 def verify_log(
-    entries: list[bytes], run: RunId | None = None, follower: Follower | None = None
+    entries: Iterable[bytes], run: RunId | None = None, follower: Follower | None = None
 ) -> tuple[RunView, Finding | None]:
     """Check a whole log. The view stands after the last good entry; a finding names the first bad one. A `follower`
     is given the entries instead, so that whoever wants more of them than the view reads them once."""
