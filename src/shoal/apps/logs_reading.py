@@ -100,6 +100,9 @@ class Untouched:
     def write_at(self, path: str, offset: int, data: Buffer) -> None:
         raise AssertionError(f"a reader wrote {path}")
 
+    def reserve(self, path: str, size_bytes: int) -> None:
+        raise AssertionError(f"a reader wrote {path}")
+
     def append(self, path: str, data: Buffer) -> None:
         raise AssertionError(f"a reader wrote {path}")
 

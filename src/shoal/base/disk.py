@@ -26,6 +26,10 @@ class Disk(Protocol):
         """Create or replace the file's content, unsynced; makes parent folders."""
 
     def write_at(self, path: str, offset: int, data: Buffer) -> None: ...
+    def reserve(self, path: str, size_bytes: int) -> None:
+        """Take the room that the file will need, made if it is not there; its content stays as it is. Where that is
+        not possible nothing happens, except that a full disk is known earlier."""
+
     def append(self, path: str, data: Buffer) -> None: ...
     def truncate(self, path: str, size: int) -> None: ...
     def sync(self, path: str) -> None:
@@ -62,6 +66,9 @@ class SubDisk:
 
     def write_at(self, path: str, offset: int, data: Buffer) -> None:
         self._disk.write_at(self._at(path), offset, data)
+
+    def reserve(self, path: str, size_bytes: int) -> None:
+        self._disk.reserve(self._at(path), size_bytes)
 
     def append(self, path: str, data: Buffer) -> None:
         self._disk.append(self._at(path), data)

@@ -29,6 +29,8 @@ CHUNK_BYTES = 1 << 20
 PRUNE_AFTER_ROUNDS = 2
 PRUNE_ARRIVALS_AFTER_ROUNDS = 8
 """How long an arrival may bring nothing new. More than above: on a slow line one chunk may take some rounds."""
+ROOM_BYTES = 256 << 20
+"""The most that is taken of the disk before it comes: a blob that a stranger names may never do."""
 _HASH_BYTES = 32
 _is_blob_id = re.compile("[0-9a-f]{64}").fullmatch
 _DOORS = 16
@@ -220,6 +222,14 @@ class BlobStore:
                 self._disk.write(_path(blob) + ".part", b"")
             self._note(f"{blob}.part", arriving.here_bytes)
             return tuple(sorted(arriving.missing))
+
+    def make_room(self, blob: BlobId) -> None:
+        """Take room on the disk for an expected blob, which makes it cheaper to write. Only for what this side wants:
+        an announcement alone takes none."""
+        with self._door(blob):
+            arriving = self._arriving.get(blob)
+            if arriving is not None and arriving.missing:
+                self._disk.reserve(_path(blob) + ".part", min(arriving.chunks.size_bytes, ROOM_BYTES))
 
     def add(self, blob: BlobId, index: int, data: Buffer) -> bool:
         """Take one chunk. False if it is not the chunk the list names, whoever sent it."""

@@ -264,6 +264,11 @@ class Swarm:
         await transfer.run(peers)
         return (found[0], TransferReport(wrong=transfer.report.wrong)) if found else None
 
+    def _expect(self, chunks: ChunkList) -> tuple[int, ...]:
+        missing = self._store.begin(chunks)
+        self._store.make_room(chunks.blob)
+        return missing
+
     async def _fetch_chunks(
         self, chunks: ChunkList, peers: Sequence[Peer], report: TransferReport, asking: Asking
     ) -> TransferReport | None:
@@ -274,7 +279,7 @@ class Swarm:
             return await self._host.work(partial(take, index, data))
 
         with self._store.held(blob):
-            missing = await self._host.work(lambda: self._store.begin(chunks))
+            missing = await self._host.work(lambda: self._expect(chunks))
             # Start at different places, so that fetchers of one blob soon have different chunks to give each other.
             turn = self._host.random.randrange(len(missing)) if missing else 0
             spans = {index: chunks.span(index) for index in missing[turn:] + missing[:turn]}

@@ -24,7 +24,7 @@ MAX_LANES = 8
 FAST_LANES = ((256 << 20, 1), (64 << 20, 2))
 """Lanes to a peer of which one brings so many bytes a second: while one waits for the disk another receives, and more
 would only contend for this machine; where one is as quick as the disk, it takes the least of the processors."""
-RUN_BYTES = 16 << 20
+RUN_BYTES = 64 << 20
 """The most that is asked for at a time, of a fast peer and where ranges are taken as they come."""
 PIECE_BYTES = 128 << 10
 """The least that is asked for at a time, and what a peer whose speed is unknown is asked for first."""

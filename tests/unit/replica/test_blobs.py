@@ -105,6 +105,22 @@ def test_chunks_arrive_in_any_order_and_wrong_ones_change_nothing() -> None:
     assert store.get(BLOB) == DATA and store.begin(CHUNKS) == () and store.chunks(BLOB) == CHUNKS
 
 
+def test_only_what_is_wanted_takes_room_before_it_comes(tmp_path: Path) -> None:
+    store = BlobStore(FileDisk(tmp_path), lambda _: None)
+    part = tmp_path / "blobs" / f"{BLOB}.part"
+    store.make_room(BLOB)
+    store.begin(CHUNKS)
+    assert not part.exists()
+    store.make_room(BLOB)
+    assert part.stat().st_size == 0 and store.used_bytes() == 0
+    for index in (2, 0, 1):
+        assert store.add(BLOB, index, _chunk(index))
+    store.make_room(BLOB)
+    assert store.finish(BLOB) and store.get(BLOB) == DATA
+    store.make_room(BLOB)
+    assert not part.exists()
+
+
 @pytest.mark.parametrize("index", [3, 99, -1])
 def test_a_chunk_that_the_list_does_not_have_is_refused(index: int) -> None:
     store = _store()

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from shoal.base.disk import Buffer
 from shoal.base.errors import ShoalError
+from shoal.worlds.real.room import take_room
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}  # The last: this process may not write larger files.
-_EARLY_BYTES = 256 << 10
+_EARLY_BYTES = 4 << 20
+"""How much of a file is handed to the device at a time. In smaller portions it costs more."""
 
 
 class FileDisk:
@@ -56,6 +58,19 @@ class FileDisk:
         if offset < 0:
             raise ValueError(f"{offset} is not an offset")
         self._put(path, os.O_WRONLY | os.O_CREAT, data, offset)
+
+    def reserve(self, path: str, size_bytes: int) -> None:
+        """As in `Disk`: a quarter of the processor time that writing takes goes into finding room piece by piece."""
+        where = self._inside(path)
+        with _explained(where, size_bytes), self._opened(where, os.O_WRONLY | os.O_CREAT) as handle:
+            try:
+                take_room(handle, size_bytes)
+            except OSError as error:
+                os.truncate(
+                    handle, os.fstat(handle).st_size
+                )  # What room there was lies beyond the file's end.
+                if error.errno in _FULL:
+                    raise
 
     def append(self, path: str, data: Buffer) -> None:
         self._put(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, data, None)
@@ -129,23 +144,27 @@ class FileDisk:
     def _put(self, path: str, flags: int, data: Buffer, offset: int | None) -> None:
         where = self._inside(path)
         view = memoryview(data).cast("B")
-        with _explained(where, len(view)):
-            try:
-                handle = os.open(where, flags | getattr(os, "O_BINARY", 0), 0o644)
-            except FileNotFoundError:
-                self._make_folders(where.parent)
-                handle = os.open(where, flags | getattr(os, "O_BINARY", 0), 0o644)
-            try:
-                done = 0
-                while done < len(view):
-                    rest = view[done:]
-                    done += (
-                        os.write(handle, rest) if offset is None else _write_at(handle, rest, offset + done)
-                    )
-                if offset is not None and len(view) >= _EARLY_BYTES:
-                    _begin_writeback(handle, offset, len(view))
-            finally:
-                os.close(handle)
+        with _explained(where, len(view)), self._opened(where, flags) as handle:
+            done = 0
+            while done < len(view):
+                rest = view[done:]
+                done += os.write(handle, rest) if offset is None else _write_at(handle, rest, offset + done)
+            if offset is not None:
+                _begin_writeback(handle, offset, len(view))
+
+    @contextmanager
+    def _opened(self, where: Path, flags: int) -> Iterator[int]:
+        """The file, and its folders if it is made."""
+        flags |= getattr(os, "O_BINARY", 0)
+        try:
+            handle = os.open(where, flags, 0o644)
+        except FileNotFoundError:
+            self._make_folders(where.parent)
+            handle = os.open(where, flags, 0o644)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
 
     def _make_folders(self, folder: Path) -> None:
         """Make missing folders, durably, so that `sync_folder` of the leaf suffices."""
@@ -160,13 +179,15 @@ class FileDisk:
 
 
 def _begin_writeback(handle: int, offset: int, size: int) -> None:
-    """Let the device start now, so that the sync at the end of a large file finds little left to wait for.
+    """Let the device start on every portion that this write has brought to its end, so that the sync at the end of a
+    large file finds little left to wait for.
 
     The advice drops clean pages of the range too, but those just written are dirty and stay.
     """
-    if hasattr(os, "posix_fadvise"):
+    start, stop = (at - at % _EARLY_BYTES for at in (offset, offset + size))
+    if start < stop and hasattr(os, "posix_fadvise"):
         with suppress(OSError):  # it is only advice
-            os.posix_fadvise(handle, offset, size, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(handle, start, stop - start, os.POSIX_FADV_DONTNEED)
 
 
 def _write_at(handle: int, data: memoryview, offset: int) -> int:

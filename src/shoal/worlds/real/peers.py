@@ -101,7 +101,7 @@ class PeerClient:
         timeout_s: float,
     ) -> int:
         """Bytes from cut to cut, each piece given to `take` in the thread that receives it; how many came."""
-        ask = _GetPieces(path=path, cuts=tuple(cuts), take=take, refund=self._throttle.refund)
+        ask = _GetPieces(path=path, cuts=tuple(cuts), take=take, throttle=self._throttle)
         return await self._request(peer, ask, time.monotonic() + timeout_s)
 
     async def put(self, peer: Peer, path: str, body: bytes, timeout_s: float) -> bytes:
@@ -188,7 +188,7 @@ class _Ask(Protocol[A]):
 
     @property
     def size_bytes(self) -> int:
-        """What it will move at most, charged beforehand."""
+        """What it will move at most, to be charged beforehand; 0 if it sees to that itself."""
 
     def __call__(self, line: Line, deadline: float) -> A: ...
 
@@ -221,25 +221,25 @@ class _Get:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _GetPieces:
     """Asks for a range in a few requests, each before the last one's answer is here, and gives away piece by piece what
-    comes of them."""
+    comes of them. Each is charged when it is made, so that little is lost by a connection that breaks."""
 
     path: str
     cuts: tuple[int, ...]
     take: Callable[[int, Buffer], bool]
-    refund: Callable[[int], None]
+    throttle: Throttle
 
     @property
     def size_bytes(self) -> int:
-        return self.cuts[-1] - self.cuts[0]
+        return 0
 
     def __call__(self, line: Line, deadline: float) -> int:
         requests = _grouped(self.cuts)
-        done = answered = 0
+        asked = done = answered = 0
         try:
-            self._ask(line, requests[0], deadline)
+            asked += self._ask(line, requests[0], deadline)
             for group, following in itertools.zip_longest(requests, requests[1:]):
                 if following:
-                    self._ask(line, following, deadline)
+                    asked += self._ask(line, following, deadline)
                 came, whole = self._receive(line, group, deadline)
                 done += came
                 if not whole:
@@ -248,11 +248,14 @@ class _GetPieces:
         finally:
             # Else there are answers on their way that nobody would read.
             line.keep = line.keep and answered == len(requests)
-        self.refund(self.size_bytes - done)
+        self.throttle.refund(asked - done)
         return done
 
-    def _ask(self, line: Line, group: tuple[int, ...], deadline: float) -> None:
-        line.stream.send(render_get(line.peer.address, self.path, group[0], group[-1]), b"", deadline)
+    def _ask(self, line: Line, group: tuple[int, ...], deadline: float) -> int:
+        start, stop = group[0], group[-1]
+        self.throttle.admit(stop - start)
+        line.stream.send(render_get(line.peer.address, self.path, start, stop), b"", deadline)
+        return stop - start
 
     def _receive(self, line: Line, group: tuple[int, ...], deadline: float) -> tuple[int, bool]:
         """One answer: how much came, and whether that was all and all was wanted."""

@@ -71,6 +71,9 @@ class SimDisk:
             live.extend(bytes(offset - len(live)))
         live[offset : offset + len(data)] = data
 
+    def reserve(self, path: str, size_bytes: int) -> None:
+        self._made(path)
+
     def append(self, path: str, data: Buffer) -> None:
         inode = self._made(path)
         inode.changing(len(inode.live)).extend(data)

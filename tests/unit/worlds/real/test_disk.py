@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from shoal.base.disk import Disk, write_atomic
 from shoal.base.errors import ShoalError
 from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.room import take_room
 
 
 @pytest.fixture
@@ -49,6 +51,34 @@ def test_write_at_creates_and_grows_with_zeros(disk: FileDisk) -> None:
     large = bytes(range(256)) * 4096
     disk.write_at("g", 5, large)
     assert disk.read("g", 5) == large
+
+
+def test_room_is_taken_and_the_content_stays(disk: FileDisk) -> None:
+    disk.write("blobs/old.part", b"abc")
+    for name in ("blobs/old.part", "blobs/new.part"):
+        disk.reserve(name, 8 << 20)
+    assert disk.read("blobs/old.part") == b"abc" and disk.size("blobs/new.part") == 0
+    if take_room_works(disk.root):
+        assert all(os.stat(disk.root / f"blobs/{n}.part").st_blocks * 512 >= 8 << 20 for n in ("old", "new"))
+    disk.write_at("blobs/new.part", 2, b"xy")
+    assert disk.read("blobs/new.part") == b"\0\0xy"
+
+
+def test_room_that_is_not_there_is_said_and_none_is_kept(disk: FileDisk) -> None:
+    if not take_room_works(disk.root):
+        pytest.skip("this disk takes no room ahead")
+    disk.write("f", b"abc")
+    before = os.stat(disk.root / "f").st_blocks
+    with pytest.raises(ShoalError, match="SH-DISK-01"):
+        disk.reserve("f", 1 << 60)
+    assert disk.read("f") == b"abc" and os.stat(disk.root / "f").st_blocks == before
+
+
+def take_room_works(folder: Path) -> bool:
+    with open(folder / "trial", "wb") as file, suppress(OSError):
+        take_room(file.fileno(), 1 << 20)
+        return os.fstat(file.fileno()).st_blocks > 0
+    return False
 
 
 def test_rename_list_remove(disk: FileDisk) -> None:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from shoal.base.disk import Buffer
 from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Peer
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.host import RealHost
 from shoal.worlds.real.limits import MONTH_FILE, Bucket, Limits, MonthlyCap
 from shoal.worlds.real.loop import run
+from shoal.worlds.real.peers import ASK_BYTES
 
 from .worlds import TIMEOUT_S, Shelf, client, serving
 
@@ -98,6 +100,27 @@ def test_a_transfer_that_the_rate_does_not_allow_in_time_fails_early(tmp_path: P
         ):
             with pytest.raises(ChannelClosed):
                 await host.get(peer, "blob", 0, 1_000_000, timeout_s=0.5)
+
+    run(main())
+
+
+def test_pieces_are_charged_to_the_month_request_by_request(tmp_path: Path) -> None:
+    async def main() -> None:
+        blob = bytes(4 * ASK_BYTES)
+        async with (
+            serving(tmp_path / "s", Shelf(blob=blob)) as (_, peer),
+            client(tmp_path / "c", limits=Limits(month_bytes=3 * ASK_BYTES)) as host,
+        ):
+            given: list[int] = []
+
+            def take(start: int, data: Buffer) -> bool:
+                given.append(start)
+                return len(data) == ASK_BYTES
+
+            cuts = [number * ASK_BYTES for number in range(5)]
+            with pytest.raises(ShoalError, match="SH-JOIN-10"):
+                await host.get_pieces(peer, "blob", cuts, take, timeout_s=TIMEOUT_S)
+            assert given == cuts[:2], "the fourth is asked for before the third is read"
 
     run(main())
 
