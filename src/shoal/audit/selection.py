@@ -38,7 +38,7 @@ _MOST_FACTOR = 4_000
 """Four times at most, in thousandths."""
 _NOVELTY = 1_500
 _DISTRUST = 4
-_LATELY_ROUNDS = 16
+_LATELY_ROUNDS = 24
 _SAVED_ROUNDS = 16
 """How many rounds' share of draws may be saved up for a worse one."""
 _BORROWED = 2
