@@ -70,6 +70,7 @@ def test_what_is_odd_counts_for_more_of_an_author_who_was_odd_before() -> None:
     for number in range(20):
         purse.draw(f"before {number}", _claims(number, {3: 900 if number % 3 else 1900}), 0)
     purse.aimed_micro, purse.any_micro = -MICRO, -MICRO
+    purse.lately.clear()
     for number in range(20):  # By chance alone, which of two equals comes first would change.
         again = _claims(20, {3: 2500, 7: 2500})
         assert [one.candidate.author for one in deepcopy(purse).draw(f"now {number}", again, 1)] == [NODES[3]]
