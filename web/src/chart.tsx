@@ -6,6 +6,8 @@ export interface Series { name: string; x: number[]; y: (number | null)[]; tone:
 
 const HEIGHT_PX = 280;
 const COLOURS = 6;
+// Ticks where everything is counted: there is no round 2.5.
+const WHOLE = Array.from({ length: 12 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
 
 function colour(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -35,13 +37,14 @@ export function Chart({ series, xName, yName, xFormat, label }:
       const text = colour("--text-soft");
       const line = colour("--line");
       const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 }, font: "12px system-ui" };
+      const counted = series.every((item) => item.x.every(Number.isInteger));
       plot.current = new uPlot({
         width: target.clientWidth, height: HEIGHT_PX,
         scales: { x: { time: false } },
         cursor: { points: { size: 7 } },
         legend: { live: false },
         axes: [
-          { ...axis, label: xName, labelSize: 18, ...(xFormat ? { values: (_, ticks) => ticks.map(xFormat) } : {}) },
+          { ...axis, label: xName, labelSize: 18, ...(counted ? { incrs: WHOLE } : {}), ...(xFormat ? { values: (_, ticks) => ticks.map(xFormat) } : {}) },
           { ...axis, label: yName, labelSize: 18, size: 56 },
         ],
         series: [{}, ...series.map((item) => ({
