@@ -86,7 +86,7 @@ def test_a_sound_log_verifies_and_nothing_is_touched(finished: Path) -> None:
 
 def test_an_exported_language_model_says_how_it_loads(finished: Path, tmp_path: Path) -> None:
     with serving(finished / "coordinator") as found, found.client() as api:
-        exported = export_run(api, api.runs()[0]["run"], tmp_path)
+        exported = export_run(api, api.runs()[0].run, tmp_path)
     readme = (tmp_path / "README.md").read_text("utf-8")
     assert exported.loads_with == "transformers" and "from transformers import" in readme
     code = readme.split("```python")[1].split("```")[0]
