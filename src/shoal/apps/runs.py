@@ -267,8 +267,10 @@ def export(
     description, and loads with this package. The README in the folder says how.
     """
     from shoal.apps.exporting import export_run
+    from shoal.apps.progress import say
 
-    with there.client() as api, _busy("fetching and checking the run"):
+    say("fetching and checking the run ...")
+    with there.client() as api:
         exported = export_run(api, run, folder)
     stage = "final" if exported.final else f"after {exported.rounds} of {exported.rounds_sealed} rounds"
     text = f"{folder}: {exported.name}, {stage}, state {exported.state[:16]} as in the log"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import os
 import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +37,8 @@ from shoal.apps.home import Home, read_secret
 from shoal.base.errors import CODES, ShoalError
 
 T = TypeVar("T")
+Told = Callable[[float, float, str], None]
+"""Hears how much of how much is here, such as `Bar.at`."""
 DEFAULT_SERVER = "http://127.0.0.1:8470"
 SERVER_VARIABLE, TOKEN_VARIABLE = "SHOAL_SERVER", "SHOAL_TOKEN"
 ANSWER_S = 30.0
@@ -146,7 +149,7 @@ class ApiClient:
             DatasetInfo, "POST", "/api/v1/datasets", params=where, content=content, timeout=FOUNDING_S
         )
 
-    def log(self, run: str) -> list[bytes]:
+    def log(self, run: str, told: Told | None = None) -> list[bytes]:
         """The whole log, as signed."""
         entries: list[bytes] = []
         size_bytes = 0
@@ -155,20 +158,23 @@ class ApiClient:
             page = self._answer(LogPage, "GET", f"/api/v1/runs/{_part(run)}/log", params=where)
             items = [base64.b64decode(item.encoded) for item in page.items]
             entries += items
+            if told is not None:
+                told(len(entries), page.length, "entries")
             size_bytes += sum(map(len, items))
             if len(entries) >= page.length or not items:
                 return entries
             if size_bytes > MAX_LOG_BYTES:
                 raise _garbled(self.server, f"its log is over {MAX_LOG_BYTES} bytes")
 
-    def latest_snapshot(self, run: str) -> bytes:
-        return self._call("GET", f"/api/v1/runs/{_part(run)}/snapshots/latest").content
+    def latest_snapshot(self, run: str, told: Told | None = None) -> bytes:
+        """The state that was saved last."""
+        return self._call("GET", f"/api/v1/runs/{_part(run)}/snapshots/latest", told)
 
     def tokenizer(self, run: str) -> bytes:
-        return self._call("GET", f"/api/v1/runs/{_part(run)}/tokenizer").content
+        return self._call("GET", f"/api/v1/runs/{_part(run)}/tokenizer")
 
     def _answer(self, kind: type[T], method: str, path: str, **options: Any) -> T:
-        content = self._call(method, path, **options).content
+        content = self._call(method, path, **options)
         try:
             return TypeAdapter(kind).validate_json(content, strict=True, extra="allow")
         except ValidationError as error:
@@ -176,18 +182,28 @@ class ApiClient:
             where = ".".join(map(str, first["loc"])) or "its answer"
             raise _garbled(self.server, f"{where} to {method} {path}: {first['msg']}") from error
 
-    def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _call(self, method: str, path: str, told: Told | None = None, **options: Any) -> bytes:
         try:
-            answer = self._http.request(method, path, **options)
+            with self._http.stream(method, path, **options) as answer:
+                if answer.is_success:
+                    return b"".join(_pieces(answer, told))
+                answer.read()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ShoalError(
                 "SH-API-04",
                 f"{self.server} does not answer: {error or type(error).__name__}",
                 "start a coordinator with `shoal serve`, or name one with --server",
             ) from error
-        if answer.is_success:
-            return answer
         raise _as_error(self.server, answer)
+
+
+def _pieces(answer: httpx.Response, told: Told | None) -> Iterator[bytes]:
+    """What comes, as it comes. How much it will be is known where the length is said."""
+    total = float(answer.headers.get("Content-Length", "inf"))
+    for piece in answer.iter_bytes():
+        if told is not None:
+            told(answer.num_bytes_downloaded / 1e6, total / 1e6, "MB")
+        yield piece
 
 
 def as_sent(answer: BaseModel) -> dict[str, Any]:
