@@ -68,7 +68,7 @@ def say(text: str, file: TextIO | None = None) -> None:
 
 def how_far(done: float, total: float, elapsed_s: float, what: str) -> str:
     """In one line: a bar, how many of how many, how many a second, and how long the rest will take at that rate."""
-    filled = int(BAR_WIDTH * min(1.0, done / max(1.0, total)))
+    filled = int(BAR_WIDTH * min(1.0, done / max(total, 1e-9)))
     rate = done / max(elapsed_s, 1e-9)
     pace = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
     left = show_duration(max(0, total - done) / rate)
