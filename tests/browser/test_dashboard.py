@@ -105,15 +105,15 @@ def test_what_is_known_of_a_nodes_word_its_privacy_and_its_key(looker: Looker, f
     private = {**tiny(membership={"min_nodes": 1}, inner={"kind": "sgd", "lr": 0.1}), "name": "private"}
     with ApiClient(address_of(fleet), token_of(fleet)) as api:
         made = api.submit(json.dumps({**private, "privacy": {"epsilon": 8, "noise": 0.9}}))
-        fleet.join("gail", ticket=made["ticket"])
-        looker.go("nodes", made["run"])
+        fleet.join("gail", ticket=made.ticket)
+        looker.go("nodes", made.run)
         row = page.locator("tbody tr", has_text="gail")
         expect(row).to_contain_text(re.compile(r"\d of 8"))
-        looker.go(f"node/{fleet.node_id('gail')}", made["run"])
+        looker.go(f"node/{fleet.node_id('gail')}", made.run)
         expect(page.locator(".facts")).to_contain_text(re.compile(r"epsilon [\d.]+ of 8"))
-        api.revoke(made["run"], "gail", "its owner lost it")
+        api.revoke(made.run, "gail", "its owner lost it")
     expect(page.locator(".facts")).to_contain_text("revoked: it cannot come back")
-    looker.go("events", made["run"])
+    looker.go("events", made.run)
     expect(page.get_by_text("No key speaks for gail")).to_be_visible()
 
 
@@ -188,10 +188,10 @@ def test_runs_are_compared_on_one_chart(looker: Looker, fleet: Fleet) -> None:
 def _run_named(fleet: Fleet, name: str) -> str:
     """Founded by the form; by this test, where it runs alone."""
     with ApiClient(address_of(fleet), token_of(fleet)) as api:
-        found = [item["run"] for item in api.runs() if item["name"] == name]
+        found = [item.run for item in api.runs() if item.name == name]
         if not found:
             recipe = {**SMALL_TEXT, "name": name}
-            found = [api.submit(json.dumps(recipe))["run"]]
+            found = [api.submit(json.dumps(recipe)).run]
         return str(found[0])
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from shoal.apps.api.client import open_client
+from shoal.apps.api.client import as_sent, open_client
 from shoal.apps.ckpt_reading import Opened
 from shoal.apps.home import write_secret
 from shoal.apps.recipes import find_recipe
@@ -59,7 +59,7 @@ def found(
     """Found the run: its id, and its ticket if a coordinator serves it already."""
     try:
         with open_client(server, token, token_file, opened.home) as api:
-            return api.submit(recipe.model_dump_json())
+            return as_sent(api.submit(recipe.model_dump_json()))
     except ShoalError as error:
         if error.code != "SH-API-04" or server is not None:
             raise

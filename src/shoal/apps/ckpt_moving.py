@@ -9,10 +9,12 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from shoal.apps.ckpt_reading import Opened
+from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.checkpoint.archive import PINS, ChunkArchive
@@ -37,7 +39,8 @@ def export_vertex(
         require_quorum(vertex)
     state = here.library.state_of(vertex)
     entries = here.library.log_of(vertex.run)
-    place, room = open_place(to), here.room(vertex.run)
+    bar = Bar()
+    place, room = open_place(to, partial(_show_bytes, bar)), here.room(vertex.run)
     if isinstance(place, FolderPlace):
         write_folder(Path(to.removeprefix("file://")), form, vertex, entries, state, room, data=data)
         address = to
@@ -45,9 +48,14 @@ def export_vertex(
         with tempfile.TemporaryDirectory(prefix="shoal-export-") as made:
             folder = Path(made) / vertex.id
             write_folder(folder, form, vertex, entries, state, room, data=data)
-            address = place.send(folder)
+            with bar:
+                address = place.send(folder)
     told = {"vertex": vertex.id, "run": vertex.run, "position": vertex.at, "model": vertex.model}
     return {**told, "format": form, "address": address}
+
+
+def _show_bytes(bar: Bar, done: int, total: int) -> None:
+    bar.at(done / 1e6, total / 1e6, "MB")
 
 
 def write_torrent(
@@ -63,13 +71,15 @@ def write_torrent(
 
 def import_from(here: Opened, source: str) -> dict[str, Any]:
     """Take a checkpoint in. Raises SH-CKPT-05 unless it is what its log says, SH-CKPT-06 if it cannot be had."""
-    place = open_place(source)
+    bar = Bar()
+    place = open_place(source, partial(_show_bytes, bar))
     landing = Path(tempfile.mkdtemp(prefix="shoal-import-"))
     try:
         if isinstance(place, FolderPlace):
             found = read_folder(Path(source.removeprefix("file://")))
         else:
-            place.bring(landing)
+            with bar:
+                place.bring(landing)
             found = read_folder(landing)
     finally:
         shutil.rmtree(landing, ignore_errors=True)

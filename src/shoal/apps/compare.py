@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import typer
 
 from shoal.apps.compare_curves import Curve, Prices
+from shoal.apps.progress import say
 from shoal.base.units import duration_s, show_bytes
 from shoal.lab.fleet import Fleet
 from shoal.lab.library import find_fleet, with_hosts
@@ -169,7 +169,3 @@ def _rounded(value: float) -> float | None:
 
 def _shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.apps.compare_curves import Curve, Point, Prices, with_bytes
+from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.lab.fleet import Fleet, HostSpec
 from shoal.lab.keeping import Process
@@ -111,7 +112,14 @@ def _try(
     ends = time.monotonic() + AFTER_S
     _wait_for(folder / f"began-{number}", ends, programs, folder)
     began, paced_s = time.monotonic(), lab.report().pace.paced_s
-    _wait_for(folder / f"curve-{number}.json", ends + trial.most_s, programs, folder)
+    with Bar(plain=False) as bar:
+        _wait_for(
+            folder / f"curve-{number}.json",
+            ends + trial.most_s,
+            programs,
+            folder,
+            lambda: bar.at(time.monotonic() - began, trial.most_s, "seconds"),
+        )
     took_s, paced_s = time.monotonic() - began, lab.report().pace.paced_s - paced_s
     curve = _read(folder / f"curve-{number}.json")
     (folder / f"over-{number}").touch()
@@ -135,8 +143,11 @@ def _read(path: Path) -> Curve:
     return Curve(**{**values, "points": points, "reasons": tuple(values.pop("reasons"))})
 
 
-def _wait_for(path: Path, ends: float, programs: list[Process], folder: Path) -> None:
+def _wait_for(
+    path: Path, ends: float, programs: list[Process], folder: Path, look: Callable[[], None] = lambda: None
+) -> None:
     while not path.exists():
+        look()
         gone = [program for program in programs if program.code not in (None, 0)]
         if gone or time.monotonic() > ends:
             who = gone[0].host if gone else "nobody"

@@ -202,7 +202,7 @@ def _follow(
     seconds: float,
 ) -> None:
     """Watch the run to its end, and play fate half-way."""
-    run = str(api.runs()[0]["run"])
+    run = api.runs()[0].run
     began: float | None = None
     killed_at: float | None = None
     returned = False
@@ -210,14 +210,14 @@ def _follow(
     while True:
         status = api.run(run)
         now = monotonic()
-        if began is None and status["state"] == "running":
+        if began is None and status.state == "running":
             began = now
             view.restart_clock()
             view.event(f"all {NODES} nodes are in: round 0 begins")
         view.show(status)
-        if status["state"] == "over":
-            same = status["attested"]["by"] if status["attested"] else 0
-            view.event(f"over: {status['stopped']}; {same} nodes attest the same final state")
+        if status.state == "over":
+            same = status.attested.by if status.attested else 0
+            view.event(f"over: {status.stopped}; {same} nodes attest the same final state")
             view.show(status)
             return
         if began is not None and killed_at is None and now - began >= seconds / 2:
@@ -230,7 +230,7 @@ def _follow(
             view.event(f"{VICTIM} starts again from its own disk")
         _check_alive(family, nodes, returned or killed_at is None)
         if now > deadline:
-            raise ShoalError("SH-RUN-01", f"the run hangs: {status['waiting_for']}", f"read {folder}/logs")
+            raise ShoalError("SH-RUN-01", f"the run hangs: {status.waiting_for}", f"read {folder}/logs")
         sleep(LOOK_EVERY_S)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections import deque
 from time import monotonic
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -17,6 +16,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from shoal.apps.api.models import NodeStatus, RunStatus
 from shoal.apps.node_status import show_count
 from shoal.base.units import show_bytes, show_duration
 
@@ -24,8 +24,6 @@ PLAIN_EVERY_S = 5.0
 BAR = 60
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {"in": "green", "next": "cyan", "behind": "yellow", "silent": "red", "gone": "red"}
-
-Status = dict[str, Any]
 
 
 class Bytes:
@@ -35,11 +33,11 @@ class Bytes:
         self._before: dict[str, tuple[int, int]] = {}
         self._now: dict[str, tuple[int, int]] = {}
 
-    def take(self, nodes: list[Status]) -> None:
+    def take(self, nodes: list[NodeStatus]) -> None:
         for node in nodes:
-            if node["up_bytes"] is None:
+            if node.up_bytes is None:
                 continue
-            name, now = node["name"], (int(node["up_bytes"]), int(node["down_bytes"]))
+            name, now = node.name, (node.up_bytes, node.down_bytes or 0)
             old = self._now.get(name, (0, 0))
             if now < old:
                 before = self._before.get(name, (0, 0))
@@ -85,27 +83,27 @@ class View:
         if self._live is None:
             print(f"  * {line}", flush=True)
 
-    def show(self, status: Status) -> None:
-        self.bytes.take(status["nodes"])
+    def show(self, status: RunStatus) -> None:
+        self.bytes.take(status.nodes)
         elapsed_s = monotonic() - self._began
         if self._live is not None:
             self._live.update(self._picture(status, elapsed_s), refresh=True)
-        elif status["state"] != "waiting" and elapsed_s - self._plain_at >= PLAIN_EVERY_S:
+        elif status.state != "waiting" and elapsed_s - self._plain_at >= PLAIN_EVERY_S:
             self._plain_at = elapsed_s
             print(self._line(status, elapsed_s), flush=True)
 
-    def _line(self, status: Status, elapsed_s: float) -> str:
+    def _line(self, status: RunStatus, elapsed_s: float) -> str:
         up, down = self.bytes.total()
-        states = " ".join(f"{node['name']}:{_standing(node)}" for node in _by_name(status))
+        states = " ".join(f"{node.name}:{_standing(node)}" for node in _by_name(status))
         return (
-            f"{show_duration(elapsed_s):>5}  round {status['round']:>3}  {_losses(status)}  "
+            f"{show_duration(elapsed_s):>5}  round {status.round:>3}  {_losses(status)}  "
             f"{_speed(status)}  up {show_bytes(up)}  down {show_bytes(down)}  {states}"
         )
 
-    def _picture(self, status: Status, elapsed_s: float) -> Panel:
+    def _picture(self, status: RunStatus, elapsed_s: float) -> Panel:
         head = Text()
-        head.append(f"round {status['round']}", style="bold")
-        head.append(f"   {_losses(status)}   {_speed(status)}   {status['waiting_for']}")
+        head.append(f"round {status.round}", style="bold")
+        head.append(f"   {_losses(status)}   {_speed(status)}   {status.waiting_for}")
         curve = Text(f"validation {_sparkline(_validations(status))}", style="magenta")
         done = min(1.0, elapsed_s / self._budget_s)
         full = int(BAR * done)
@@ -113,51 +111,49 @@ class View:
         bar = Text.assemble(("━" * full, "green"), ("━" * (BAR - full), "bright_black"), clock)
         events = [Text(line, style="yellow") for line in self._events]
         body = Group(head, curve, self._table(status), *events, bar)
-        return Panel(
-            body, title=f"shoal demo: {status['name']}, {show_count(status['parameters'])} parameters"
-        )
+        return Panel(body, title=f"shoal demo: {status.name}, {show_count(status.parameters)} parameters")
 
-    def _table(self, status: Status) -> Table:
+    def _table(self, status: RunStatus) -> Table:
         table = Table(box=None, pad_edge=False, expand=False)
         for name in ("node", "", "doing", "loss", "tokens/s", "up", "down"):
             table.add_column(name, justify="right" if name in ("loss", "tokens/s", "up", "down") else "left")
         for node in _by_name(status):
-            up, down = self.bytes.of(node["name"])
-            inside = node["state"] == "in"
+            up, down = self.bytes.of(node.name)
+            inside = node.state == "in"
             table.add_row(
-                node["name"],
-                Text(_standing(node), style=_COLOURS[node["state"]]),
-                node["doing"] if inside else node["why"],
-                f"{node['loss']:.3f}" if inside and node["loss"] else "-",
-                show_count(int(node["tokens_per_s"] or 0)) if inside else "-",
+                node.name,
+                Text(_standing(node), style=_COLOURS[node.state]),
+                node.doing if inside else node.why,
+                f"{node.loss:.3f}" if inside and node.loss else "-",
+                show_count(int(node.tokens_per_s or 0)) if inside else "-",
                 show_bytes(up),
                 show_bytes(down),
             )
         return table
 
 
-def _by_name(status: Status) -> list[Status]:
-    return sorted(status["nodes"], key=lambda node: str(node["name"]))
+def _by_name(status: RunStatus) -> list[NodeStatus]:
+    return sorted(status.nodes, key=lambda node: node.name)
 
 
-def _standing(node: Status) -> str:
-    return "in" if node["state"] == "in" else f"out ({node['state']})"
+def _standing(node: NodeStatus) -> str:
+    return "in" if node.state == "in" else f"out ({node.state})"
 
 
-def _losses(status: Status) -> str:
-    train, validation = status["train_loss"], status["validation_loss"]
+def _losses(status: RunStatus) -> str:
+    train, validation = status.train_loss, status.validation_loss
     return (f"loss {train:.3f}" if train is not None else "loss -") + (
         f"  validation {validation:.3f}" if validation is not None else "  validation -"
     )
 
 
-def _speed(status: Status) -> str:
-    inside = [node["tokens_per_s"] or 0 for node in status["nodes"] if node["state"] == "in"]
+def _speed(status: RunStatus) -> str:
+    inside = [node.tokens_per_s or 0 for node in status.nodes if node.state == "in"]
     return f"{show_count(int(sum(inside)))} tokens/s"
 
 
-def _validations(status: Status) -> list[float]:
-    return [row["validation_loss"] for row in status["losses"] if row["validation_loss"] is not None]
+def _validations(status: RunStatus) -> list[float]:
+    return [row.validation_loss for row in status.losses if row.validation_loss is not None]
 
 
 def _sparkline(values: list[float], width: int = 60) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from shoal.apps.api.client import ApiClient
 from shoal.apps.printable import printable
+from shoal.apps.progress import Bar, tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.replica.blobs import chunk_list
@@ -43,8 +44,11 @@ class Exported:
 
 def export_run(api: ApiClient, run: str, folder: Path) -> Exported:
     """Export the run's latest saved state. Raises SH-LOG-01, SH-LOG-05 or SH-BLOB-02 if something is off."""
-    data = api.latest_snapshot(run)  # before the log, which then surely names it, though the run goes on
-    view, genesis = checked_view(api.log(run))
+    with Bar() as bar:  # The state before the log, which then surely names it, though the run goes on.
+        data = api.latest_snapshot(run, bar.at)
+    with Bar() as bar:
+        entries = api.log(run, bar.at)
+    view, genesis = checked_view(entries)
     saved = _saved_as(view, chunk_list(data).blob)
     state = checked_state(data, genesis, saved)
     recipe = recipe_in_log(genesis.recipe)
@@ -68,7 +72,7 @@ def export_run(api: ApiClient, run: str, folder: Path) -> Exported:
 
 def checked_view(entries: list[bytes]) -> tuple[RunView, Genesis]:
     """What a log says, if all of it holds. Raises SH-LOG-01 that names the first bad entry."""
-    view, finding = verify_log(entries)
+    view, finding = verify_log(tracked(entries, len(entries), "entries"))
     if finding is not None or view.genesis is None:
         what = f"entry {finding.position} {finding.what}" if finding else "the log is empty"
         raise ShoalError("SH-LOG-01", what, "see where it breaks: shoal log verify")

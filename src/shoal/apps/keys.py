@@ -72,10 +72,10 @@ def revoke(
     if ticket is not None and run is None and node is None:
         answer = asyncio.run(_revoke_own(find_home(home).node_key, ticket, reason))
     elif run is not None and node is not None and ticket is None:
-        from shoal.apps.api.client import open_client
+        from shoal.apps.api.client import as_sent, open_client
 
         with open_client(server, token, token_file, find_home(home)) as api:
-            answer = api.revoke(run, node, reason)
+            answer = as_sent(api.revoke(run, node, reason))
     else:
         raise typer.BadParameter("give --ticket (your own node), or --run and --node (as its organiser)")
     text = f"the keys of node {answer['node']} are revoked in run {answer['run'][:12]}: {answer['reason']}"

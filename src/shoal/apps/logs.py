@@ -7,6 +7,7 @@ is written, so that a damaged store can be looked at as often as one likes.
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -55,11 +56,13 @@ def verify(asked: RunLog, proof: ProofOption = None) -> None:
 def replay(asked: RunLog) -> None:
     """Rebuild the model from the log and compare it with what the nodes attested."""
     from shoal.apps.logs_checking import Progress, replay_run
+    from shoal.apps.progress import say as show_line
 
     def on_step(progress: Progress) -> None:
         if not asked.as_json:
             words = f"{progress.attested} attested" if progress.attested else "nobody attested it"
-            print(f"round {progress.round}  position {progress.position}  {progress.state[:16]}  {words}")
+            line = f"round {progress.round}  position {progress.position}  {progress.state[:16]}  {words}"
+            show_line(line, sys.stdout)
 
     found = replay_run(_find(asked), on_step)
     if not asked.as_json:

@@ -128,7 +128,7 @@ def replay_run(log: FoundLog, on_step: Callable[[Progress], None]) -> Replayed:
     state = decode_state(read_blob(log.blobs, saved.blob), view.genesis.layout)
     hashed = state_hash(state)
     attested = _compare(view, saved.at, hashed)
-    for step in steps:
+    for step in tracked(steps, len(steps), "rounds"):
         state = fold_stored(state, step, partial(read_blob, log.blobs), rules)
         hashed = state_hash(state)
         attested = _compare(view, step.position, hashed)

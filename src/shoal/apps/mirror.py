@@ -15,6 +15,8 @@ from typing import Annotated, Any, Protocol
 import typer
 
 from shoal.apps.api.client import ApiClient, open_client
+from shoal.apps.api.models import RunStatus
+from shoal.apps.api.records import RoundRecord
 from shoal.apps.home import find_home
 from shoal.apps.option_groups import JsonOption, say
 from shoal.base.errors import ShoalError
@@ -47,12 +49,12 @@ def mirror(
         if not sinks:
             raise typer.BadParameter("name at least one of --tensorboard, --wandb, --mlflow")
         try:
-            count = copy_rounds(api, status["run"], sinks, follow=follow)
+            count = copy_rounds(api, status.run, sinks, follow=follow)
         finally:
             for sink in sinks:
                 sink.close()
     fields = {
-        "run": status["run"],
+        "run": status.run,
         "rounds": count,
         "to": [name for name in wanted if wanted[name] is not None],
     }
@@ -64,41 +66,41 @@ def copy_rounds(api: ApiClient, run: str, sinks: list[Sink], *, follow: bool) ->
     done = 0
     while True:
         page = api.rounds(run, start=done)
-        for record in page["items"]:
+        for record in page.items:
             for sink in sinks:
-                sink.write(record["steps"], values_of(record))
-        done += len(page["items"])
-        if done < page["total"]:
+                sink.write(record.steps, values_of(record))
+        done += len(page.items)
+        if done < page.total:
             continue
-        if not follow or api.run(run)["stopped"] is not None:
+        if not follow or api.run(run).stopped is not None:
             return done
         time.sleep(2.0)
 
 
-def values_of(record: dict[str, Any]) -> dict[str, float]:
+def values_of(record: RoundRecord) -> dict[str, float]:
     """A round as named numbers."""
-    seconds = max(1e-3, (record["sealed_ms"] - record["opened_ms"]) / 1000)
+    seconds = max(1e-3, ((record.sealed_ms or record.opened_ms) - record.opened_ms) / 1000)
     values = {
-        "loss/train": record["train_loss"],
-        "loss/validation": record["validation_loss"],
-        "round/number": record["round"],
-        "round/updates": len(record["accepted"]),
-        "round/late": len(record["late"]),
-        "round/rejected": len(record["rejected"]),
+        "loss/train": record.train_loss,
+        "loss/validation": record.validation_loss,
+        "round/number": record.round,
+        "round/updates": len(record.accepted),
+        "round/late": len(record.late),
+        "round/rejected": len(record.rejected),
         "round/seconds": seconds,
-        "round/tokens_per_s": record["tokens"] / seconds,
-        "round/update_bytes": record["update_bytes"],
+        "round/tokens_per_s": record.tokens / seconds,
+        "round/update_bytes": record.update_bytes,
     }
     return {name: float(value) for name, value in values.items() if value is not None}
 
 
 class _TensorBoard:
-    def __init__(self, target: str, status: dict[str, Any]) -> None:
+    def __init__(self, target: str, status: RunStatus) -> None:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise _missing("tensorboard", error) from None
-        self._writer: Any = SummaryWriter(str(Path(target) / status["run"][:12]))
+        self._writer: Any = SummaryWriter(str(Path(target) / status.run[:12]))
 
     def write(self, step: int, values: dict[str, float]) -> None:
         for name, value in values.items():
@@ -109,14 +111,14 @@ class _TensorBoard:
 
 
 class _Wandb:
-    def __init__(self, target: str, status: dict[str, Any]) -> None:
+    def __init__(self, target: str, status: RunStatus) -> None:
         try:
             import wandb  # type: ignore[import-not-found,unused-ignore]
         except ImportError as error:
             raise _missing("wandb", error) from None
         Path(target).mkdir(parents=True, exist_ok=True)
         self._run: Any = wandb.init(
-            project="shoal", name=status["name"], id=status["run"][:12], dir=target, mode="offline"
+            project="shoal", name=status.name, id=status.run[:12], dir=target, mode="offline"
         )
 
     def write(self, step: int, values: dict[str, float]) -> None:
@@ -127,7 +129,7 @@ class _Wandb:
 
 
 class _Mlflow:
-    def __init__(self, target: str, status: dict[str, Any]) -> None:
+    def __init__(self, target: str, status: RunStatus) -> None:
         if "://" not in target:
             # A folder is all that is asked for here; MLflow wants to be told so since it prefers databases.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -138,7 +140,7 @@ class _Mlflow:
         self._mlflow: Any = mlflow
         mlflow.set_tracking_uri(target)
         mlflow.set_experiment("shoal")
-        mlflow.start_run(run_name=status["name"])
+        mlflow.start_run(run_name=status.name)
 
     def write(self, step: int, values: dict[str, float]) -> None:
         self._mlflow.log_metrics({name.replace("/", "."): value for name, value in values.items()}, step=step)
@@ -147,7 +149,7 @@ class _Mlflow:
         self._mlflow.end_run()
 
 
-SINKS: dict[str, Callable[[str, dict[str, Any]], Sink]] = {
+SINKS: dict[str, Callable[[str, RunStatus], Sink]] = {
     "tensorboard": _TensorBoard,
     "wandb": _Wandb,
     "mlflow": _Mlflow,

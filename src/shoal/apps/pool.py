@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -31,6 +31,7 @@ from shoal.credit.spec import read_credits
 
 if TYPE_CHECKING:
     from shoal.apps.api.client import ApiClient
+    from shoal.apps.api.models import PoolPlace
     from shoal.wire.identity import Identity
 
 app = typer.Typer(help="Lend this machine to a pool of runs.", no_args_is_help=True)
@@ -89,16 +90,16 @@ def join(
 @grouped
 def list_members(there: Asked) -> None:
     """Who is lent, and to which run."""
+    from shoal.apps.api.client import as_sent
+
     with there.client() as api:
         found = api.pool()
     if there.as_json:
-        print(json.dumps(found))
+        print(json.dumps(found, default=as_sent))
         return
     for one in found:
-        run = printable(str(one["run"] or "-"), 12)
-        print(
-            f"{printable(one['node'], 12)}  {one['speed']:>8.1f}  {run:<12}  {printable(one['reason'], 200)}"
-        )
+        run = printable(one.run or "-", 12)
+        print(f"{printable(one.node, 12)}  {one.speed:>8.1f}  {run:<12}  {printable(one.reason, 200)}")
     if not found:
         print("nobody: shoal pool join --server ADDRESS --token TOKEN")
 
@@ -121,22 +122,22 @@ class Lent:
         try:
             while not self._asked.is_set():
                 self._work(place)
-                self._wait(float(place["ask_again_s"]))
+                self._wait(place.ask_again_s)
                 try:
                     place = self._ask()
                 except ShoalError as error:
                     self._say(f"{error.cause}; asking again")
-                    place = {**place, "ask_again_s": RETRY_S}
+                    place = place.model_copy(update={"ask_again_s": RETRY_S})
         finally:
             self._leave()
             self._ask(leaves=True)
 
-    def _ask(self, *, leaves: bool = False) -> dict[str, Any]:
+    def _ask(self, *, leaves: bool = False) -> PoolPlace:
         from shoal.apps.api.pooling import signed_offer
 
         offer = self._offer
         values = {
-            "coordinator": self._api.health()["coordinator"],
+            "coordinator": self._api.health().coordinator,
             "at_ms": time.time_ns() // 1_000_000,
             "speed": offer.speed,
             "memory_bytes": offer.memory_bytes,
@@ -147,18 +148,18 @@ class Lent:
         }
         return self._api.lend(signed_offer(self._identity, values))
 
-    def _work(self, place: dict[str, Any]) -> None:
+    def _work(self, place: PoolPlace) -> None:
         """Be in the run that was named, and in no other."""
-        run, over = place["run"], self._child is None or self._child.poll() is not None
+        run, over = place.run, self._child is None or self._child.poll() is not None
         if run == self._run and not over:
             return
         self._leave()
         self._run = run
         if run is None:
-            self._say(f"works for no run: {place['reason']}")
+            self._say(f"works for no run: {place.reason}")
             return
-        self._say(f"works for run {run[:12]}: {place['reason']}")
-        command = [sys.executable, "-m", "shoal.apps.cli", "join", str(place["ticket"]), *self._words]
+        self._say(f"works for run {run[:12]}: {place.reason}")
+        command = [sys.executable, "-m", "shoal.apps.cli", "join", str(place.ticket), *self._words]
         # A session of its own: Ctrl-C is for us, and we let it leave.
         self._child = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, start_new_session=True, preexec_fn=dies_with(os.getpid())

@@ -1,16 +1,17 @@
 """How far a long command is: a bar with its rate and the time left.
 
-In flow things, one after the other, and how many there will be; out flow the same things, and words on stderr: one
-line that is drawn again in a terminal, a line every ten seconds elsewhere. Invariant: stdout is never touched, and
+In flows how much is done, of how much; out flow words on stderr: one line that is drawn again in a terminal, a line
+every ten seconds elsewhere, and where NO_COLOR asks for plain text. Invariant: stdout holds the answer alone, and
 nothing is said of what is done within a second.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from time import monotonic
-from typing import TypeVar
+from typing import TextIO, TypeVar
 
 from shoal.base.units import show_duration
 
@@ -20,33 +21,60 @@ BAR_WIDTH = 24
 _ERASE = "\r\x1b[K"
 
 
-def tracked(items: Iterable[T], total: int, what: str) -> Iterator[T]:
-    """The items, with words on how many of them are done."""
-    terminal = sys.stderr.isatty()
-    began = monotonic()
-    due = began + QUIET_S
-    drawn = False
-    try:
-        for done, item in enumerate(items):
-            if done and (now := monotonic()) >= due:
-                text = how_far(done, total, now - began, what)
-                print(
-                    f"{_ERASE}{text}" if terminal else text,
-                    end="" if terminal else "\n",
-                    file=sys.stderr,
-                    flush=True,
-                )
-                drawn, due = True, now + (REDRAWN_S if terminal else SAID_S)
-            yield item
-    finally:
-        if drawn and terminal:
+class Bar:
+    """Use it in a `with` statement; `at` as often as there is news. One is shown at a time."""
+
+    def __init__(self, *, plain: bool = True) -> None:
+        """Without `plain` it is for a terminal alone: the command has lines of its own for elsewhere."""
+        self._terminal, self._plain = _in_terminal(), plain
+        self._began = self._due = 0.0
+        self._drawn = False
+
+    def __enter__(self) -> Bar:
+        self._began = monotonic()
+        self._due = self._began + QUIET_S
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn and self._terminal:
             print(_ERASE, end="", file=sys.stderr, flush=True)
 
+    def at(self, done: float, total: float, what: str) -> None:
+        """So much is done. Nothing is shown of a total that is not known."""
+        now = monotonic()
+        if now < self._due or not (done > 0 and total < float("inf")) or not (self._terminal or self._plain):
+            return
+        text = how_far(done, total, now - self._began, what)
+        if self._terminal:
+            print(f"{_ERASE}{text}", end="", file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+        self._drawn, self._due = True, now + (REDRAWN_S if self._terminal else SAID_S)
 
-def how_far(done: int, total: int, elapsed_s: float, what: str) -> str:
+
+def tracked(items: Iterable[T], total: int, what: str, *, plain: bool = True) -> Iterator[T]:
+    """The items, with words on how many of them are done."""
+    with Bar(plain=plain) as bar:
+        for done, item in enumerate(items):
+            bar.at(done, total, what)
+            yield item
+
+
+def say(text: str, file: TextIO | None = None) -> None:
+    """A line for people, on stderr unless told otherwise; in a terminal it takes the place of a bar."""
+    to = file or sys.stderr
+    print(f"{_ERASE}{text}" if to.isatty() and _in_terminal() else text, file=to, flush=True)
+
+
+def how_far(done: float, total: float, elapsed_s: float, what: str) -> str:
     """In one line: a bar, how many of how many, how many a second, and how long the rest will take at that rate."""
-    filled = BAR_WIDTH * done // max(1, total)
-    rate = done / elapsed_s
+    filled = int(BAR_WIDTH * min(1.0, done / max(total, 1e-9)))
+    rate = done / max(elapsed_s, 1e-9)
     pace = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
     left = show_duration(max(0, total - done) / rate)
-    return f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}] {done:,} of {total:,} {what}, {pace}, {left} left"
+    bar = f"[{'#' * filled}{'.' * (BAR_WIDTH - filled)}]"
+    return f"{bar} {done:,.0f} of {total:,.0f} {what}, {pace}, {left} left"
+
+
+def _in_terminal() -> bool:
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR")

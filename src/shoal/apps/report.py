@@ -10,13 +10,15 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from shoal.apps.api.client import ApiClient, open_client
+from shoal.apps.api.records import RoundRecord
 from shoal.apps.home import find_home
 from shoal.apps.progress import tracked
+from shoal.apps.report_page import Gathered, page
 from shoal.base.errors import ShoalError
 
 ROUNDS_READ, EVENTS_READ = 20_000, 500
@@ -32,11 +34,9 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
 ) -> None:
     """Write a self-contained HTML report of a run."""
-    from shoal.apps.report_page import page
-
     with open_client(server, token, token_file, find_home(home)) as api:
         found = gather(api, run)
-    path = out or Path(f"{found['status']['run'][:12]}.html")
+    path = out or Path(f"{found.status.run[:12]}.html")
     text = page(found)
     try:
         path.write_text(text, "utf-8")
@@ -45,31 +45,30 @@ def report(
             "SH-DISK-02", f"{path} cannot be written: {error}", "choose another with --out"
         ) from error
     if as_json:
-        print(json.dumps({"run": found["status"]["run"], "file": str(path), "bytes": len(text.encode())}))
+        print(json.dumps({"run": found.status.run, "file": str(path), "bytes": len(text.encode())}))
     else:
         print(path)
 
 
-def gather(api: ApiClient, run: str) -> dict[str, Any]:
-    """Everything that the report tells."""
+def gather(api: ApiClient, run: str) -> Gathered:
     status = api.run(run)
-    name = status["run"]
-    rounds = list(islice(tracked(_rounds(api, name), status["round"], "rounds"), ROUNDS_READ))
-    return {
-        "status": status,
-        "rounds": rounds,
-        "events": api.events(name, limit=EVENTS_READ)["items"],
-        "checkpoints": api.checkpoints(name),
-        "credit": api.credit(name),
-    }
+    name = status.run
+    rounds = list(islice(tracked(_rounds(api, name), status.round, "rounds"), ROUNDS_READ))
+    return Gathered(
+        status=status,
+        rounds=rounds,
+        events=api.events(name, limit=EVENTS_READ).items,
+        checkpoints=api.checkpoints(name),
+        credit=api.credit(name),
+    )
 
 
-def _rounds(api: ApiClient, run: str) -> Iterator[dict[str, Any]]:
+def _rounds(api: ApiClient, run: str) -> Iterator[RoundRecord]:
     """From the first on, a page at a time."""
     read = 0
     while True:
         part = api.rounds(run, start=read)
-        yield from part["items"]
-        read += len(part["items"])
-        if not part["items"] or read >= part["total"]:
+        yield from part.items
+        read += len(part.items)
+        if not part.items or read >= part.total:
             return

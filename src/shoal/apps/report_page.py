@@ -9,8 +9,10 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import NamedTuple
 
+from shoal.apps.api.models import RunStatus
+from shoal.apps.api.records import CheckpointGraph, CreditPage, EventRecord, RoundRecord
 from shoal.apps.run_tables import trust_cells, trust_columns
 from shoal.base.units import show_bytes, show_duration
 from shoal.credit.spec import show_credits
@@ -20,20 +22,30 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 720, 260, 60, 34
 TONES, ROUNDS_LISTED = 3, 200
 
 
-def page(found: dict[str, Any]) -> str:
+class Gathered(NamedTuple):
+    """Everything that the report tells."""
+
+    status: RunStatus
+    rounds: list[RoundRecord]
+    events: list[EventRecord]
+    checkpoints: CheckpointGraph
+    credit: CreditPage
+
+
+def page(found: Gathered) -> str:
     """The whole file."""
-    status, rounds = found["status"], [item for item in found["rounds"] if not item["undone"]]
-    name = _e(status["name"])
+    status, rounds = found.status, [item for item in found.rounds if not item.undone]
+    name = _e(status.name)
     parts = [
-        f"<h1>{name}</h1><p>Run <code>{_e(status['run'])}</code>, {_e(status['state'])}: "
-        f"{_e(status['stopped'] or status['waiting_for'])}</p>",
+        f"<h1>{name}</h1><p>Run <code>{_e(status.run)}</code>, {_e(status.state)}: "
+        f"{_e(status.stopped or status.waiting_for)}</p>",
         _figures(status, rounds),
         *_plots(rounds),
-        "<h2>Nodes</h2>" + _nodes(status, found["rounds"]),
-        "<h2>Credit</h2>" + _credit(found["credit"]),
-        "<h2>Saved states</h2>" + _checkpoints(found["checkpoints"]),
-        f"<h2>Rounds</h2>{_rounds(found['rounds'])}",
-        "<h2>Events</h2>" + _events(found["events"]),
+        "<h2>Nodes</h2>" + _nodes(status, found.rounds),
+        "<h2>Credit</h2>" + _credit(found.credit),
+        "<h2>Saved states</h2>" + _checkpoints(found.checkpoints),
+        f"<h2>Rounds</h2>{_rounds(found.rounds)}",
+        "<h2>Events</h2>" + _events(found.events),
     ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -43,40 +55,44 @@ def page(found: dict[str, Any]) -> str:
     )
 
 
-def _figures(status: dict[str, Any], rounds: list[dict[str, Any]]) -> str:
-    sealed = [item for item in rounds if item["sealed_ms"]]
-    seconds = (sealed[-1]["sealed_ms"] - sealed[0]["opened_ms"]) / 1000 if sealed else 0
-    dense, sent = sum(i["dense_bytes"] for i in rounds), sum(i["update_bytes"] for i in rounds)
+def _figures(status: RunStatus, rounds: list[RoundRecord]) -> str:
+    sealed = [item.sealed_ms for item in rounds if item.sealed_ms]
+    seconds = (sealed[-1] - rounds[0].opened_ms) / 1000 if sealed else 0
+    dense, sent = sum(i.dense_bytes for i in rounds), sum(i.update_bytes for i in rounds)
     facts = [
         ("rounds", str(len(sealed))),
-        ("nodes", str(status["members"])),
-        ("parameters", f"{status['parameters']:,}"),
-        ("tokens", f"{status['tokens']:,}"),
+        ("nodes", str(status.members)),
+        ("parameters", f"{status.parameters:,}"),
+        ("tokens", f"{status.tokens:,}"),
         ("time", show_duration(seconds)),
-        ("tokens/s", f"{status['tokens'] / seconds:,.0f}" if seconds else "–"),
+        ("tokens/s", f"{status.tokens / seconds:,.0f}" if seconds else "–"),
         ("updates", show_bytes(sent)),
         ("compression", f"{dense / sent:.1f}×" if sent else "–"),
-        ("training loss", _number(status["train_loss"])),
-        ("validation loss", _number(status["validation_loss"])),
+        ("training loss", _number(status.train_loss)),
+        ("validation loss", _number(status.validation_loss)),
     ]
     return "<dl>" + "".join(f"<div><dt>{_e(k)}</dt><dd>{_e(v)}</dd></div>" for k, v in facts) + "</dl>"
 
 
-def _plots(rounds: list[dict[str, Any]]) -> list[str]:
+def _plots(rounds: list[RoundRecord]) -> list[str]:
     if not rounds:
         return ["<p>No round was sealed.</p>"]
-    first, sent = rounds[0]["opened_ms"], 0
+    first, sent = rounds[0].opened_ms, 0
     axes: dict[str, list[float]] = {"steps": [], "minutes": [], "megabytes of updates": []}
     for item in rounds:
-        sent += item["update_bytes"]
-        axes["steps"].append(item["steps"])
-        axes["minutes"].append(((item["sealed_ms"] or first) - first) / 60_000)
+        sent += item.update_bytes
+        axes["steps"].append(item.steps)
+        axes["minutes"].append(((item.sealed_ms or first) - first) / 60_000)
         axes["megabytes of updates"].append(sent / 1e6)
     made = []
     for name, xs in axes.items():
+        losses = {
+            "training": [item.train_loss for item in rounds],
+            "validation": [item.validation_loss for item in rounds],
+        }
         lines = {
-            what: [(x, item[key]) for x, item in zip(xs, rounds, strict=True) if item[key] is not None]
-            for what, key in (("training", "train_loss"), ("validation", "validation_loss"))
+            what: [(x, loss) for x, loss in zip(xs, values, strict=True) if loss is not None]
+            for what, values in losses.items()
         }
         made.append(f"<h2>Loss against {_e(name)}</h2>{plot(lines, name)}")
     return made
@@ -133,51 +149,49 @@ def _thinned(points: Points, most: int = 1000) -> Points:
     return [*points[::stride], points[-1]] if points else []
 
 
-def _nodes(status: dict[str, Any], rounds: list[dict[str, Any]]) -> str:
+def _nodes(status: RunStatus, rounds: list[RoundRecord]) -> str:
     counted: dict[str, list[int]] = {}
     for item in rounds:
-        for update in item["accepted"]:
-            mine = counted.setdefault(update["node"], [0, 0])
+        for update in item.accepted:
+            mine = counted.setdefault(update.node, [0, 0])
             mine[0] += 1
-            mine[1] += update["tokens"]
-    trust = trust_columns(status["nodes"])
+            mine[1] += update.tokens
+    trust = trust_columns(status.nodes)
     rows = [
-        [n["name"] or n["node"][:8], n["state"], n["why"], str(counted.get(n["node"], [0, 0])[0]),
-         f"{counted.get(n['node'], [0, 0])[1]:,}", *trust_cells(n, trust), n["device"], n["rejected"] or ""]
-        for n in status["nodes"]
+        [n.name or n.node[:8], n.state, n.why, str(counted.get(n.node, [0, 0])[0]),
+         f"{counted.get(n.node, [0, 0])[1]:,}", *trust_cells(n, trust), n.device, n.rejected or ""]
+        for n in status.nodes
     ]  # fmt: skip
     return _table(["node", "state", "why", "updates", "tokens", *trust, "device", "last rejected"], rows)
 
 
-def _credit(credit: dict[str, Any]) -> str:
-    rows = [
-        [n["name"] or n["node"][:8], show_credits(n["micro"]), f"{n['share']:.1%}"] for n in credit["nodes"]
-    ]
-    return f"<p>{_e(credit['policy'])}</p>" + _table(["who", "credits", "share"], rows)
+def _credit(credit: CreditPage) -> str:
+    rows = [[n.name or n.node[:8], show_credits(n.micro), f"{n.share:.1%}"] for n in credit.nodes]
+    return f"<p>{_e(credit.policy)}</p>" + _table(["who", "credits", "share"], rows)
 
 
-def _checkpoints(graph: dict[str, Any]) -> str:
+def _checkpoints(graph: CheckpointGraph) -> str:
     rows = [
-        [str(c["at"]), str(c["round"]), _when(c["time_ms"]), show_bytes(c["size_bytes"]), c["state"][:16],
-         "yes" if c["stands"] else "undone"]
-        for c in graph["checkpoints"]
+        [str(c.at), str(c.round), _when(c.time_ms), show_bytes(c.size_bytes), c.state[:16],
+         "yes" if c.stands else "undone"]
+        for c in graph.checkpoints
     ]  # fmt: skip
     return _table(["at", "rounds", "saved", "size", "state", "stands"], rows)
 
 
-def _rounds(rounds: list[dict[str, Any]]) -> str:
+def _rounds(rounds: list[RoundRecord]) -> str:
     rows = [
-        [str(r["round"]), _when(r["sealed_ms"]), str(len(r["accepted"])), str(len(r["late"])),
-         "; ".join(x["reason"] for x in r["rejected"]), _number(r["train_loss"]), _number(r["validation_loss"]),
-         "undone" if r["undone"] else r["why_sealed"]]
+        [str(r.round), _when(r.sealed_ms), str(len(r.accepted)), str(len(r.late)),
+         "; ".join(x.reason for x in r.rejected), _number(r.train_loss), _number(r.validation_loss),
+         "undone" if r.undone else r.why_sealed]
         for r in rounds[-ROUNDS_LISTED:][::-1]
     ]  # fmt: skip
     head = ["round", "sealed", "in", "late", "rejected", "training", "validation", "why"]
     return _table(head, rows)
 
 
-def _events(events: list[dict[str, Any]]) -> str:
-    rows = [[_when(e["time_ms"]), e["level"], e["text"], e["reason"]] for e in events]
+def _events(events: list[EventRecord]) -> str:
+    rows = [[_when(e.time_ms), e.level, e.text, e.reason] for e in events]
     return _table(["when", "level", "what", "why"], rows)
 
 

@@ -72,8 +72,8 @@ def submit(
     if there.as_json:
         _print_json(answer)
         return
-    print(f"run {printable(str(answer['run']))}")
-    print(f"shoal join {printable(str(answer['ticket']), 2000)}")
+    print(f"run {printable(answer.run)}")
+    print(f"shoal join {printable(answer.ticket, 2000)}")
 
 
 @app.command("list")
@@ -122,7 +122,7 @@ def stop(
     """End a run. Its nodes save the last state and leave."""
     with there.client() as api:
         answer = api.stop(run, reason)
-    _answer(answer, f"run {answer['run']} stopped: {answer['stopped']}", there.as_json)
+    _answer(answer, f"run {answer.run} stopped: {answer.stopped}", there.as_json)
 
 
 @app.command()
@@ -138,7 +138,7 @@ def pause(
     """Give out no new work until `resume`. Work that is out still counts."""
     with there.client() as api:
         answer = api.pause(run, reason)
-    _answer(answer, f"run {answer['run']} is paused: {answer['paused']}", there.as_json)
+    _answer(answer, f"run {answer.run} is paused: {answer.paused}", there.as_json)
 
 
 @app.command()
@@ -150,7 +150,7 @@ def resume(
     """Go on after a pause."""
     with there.client() as api:
         answer = api.resume(run)
-    _answer(answer, f"run {answer['run']} goes on", there.as_json)
+    _answer(answer, f"run {answer.run} goes on", there.as_json)
 
 
 @app.command()
@@ -167,7 +167,7 @@ def change(
     changes = {path: yaml.safe_load(value) for path, _, value in pairs}
     with there.client() as api:
         answer = api.change(run, changes)
-    _answer(answer, ", ".join(f"{k} = {v}" for k, v in answer["parameters"].items()), there.as_json)
+    _answer(answer, ", ".join(f"{k} = {v}" for k, v in answer.parameters.items()), there.as_json)
 
 
 @app.command()
@@ -181,7 +181,7 @@ def rewind(
     """Undo a bad stretch: the run goes on from an earlier state."""
     with there.client() as api:
         answer = api.rewind(run, to, reason)
-    _answer(answer, f"run {answer['run']} goes on from position {to}", there.as_json)
+    _answer(answer, f"run {answer.run} goes on from position {to}", there.as_json)
 
 
 @app.command()
@@ -199,7 +199,7 @@ def fund(
     add_micro = quantity("AMOUNT", amount, read_credits) or 0
     with there.client() as api:
         answer = api.fund(run, add_micro, reason)
-    _answer(answer, f"run {answer['run']} may earn {show_credits(add_micro)} credits more", there.as_json)
+    _answer(answer, f"run {answer.run} may earn {show_credits(add_micro)} credits more", there.as_json)
 
 
 @app.command()
@@ -218,7 +218,7 @@ def ban(
     seconds = quantity("--for", how_long, duration_s) or 0.0
     with there.client() as api:
         answer = api.ban(run, node, seconds, reason)
-    _answer(answer, f"node {answer['node']} is banned for {how_long}: {answer['reason']}", there.as_json)
+    _answer(answer, f"node {answer.node} is banned for {how_long}: {answer.reason}", there.as_json)
 
 
 @app.command()
@@ -233,7 +233,7 @@ def unban(
     """Let a banned node in again."""
     with there.client() as api:
         answer = api.ban(run, node, 0.0, reason)
-    _answer(answer, f"node {answer['node']} may join again", there.as_json)
+    _answer(answer, f"node {answer.node} may join again", there.as_json)
 
 
 @app.command()
@@ -251,7 +251,7 @@ def ticket(
     """Another ticket for a run."""
     with there.client() as api:
         answer = api.ticket(run, _duration(expires), uses, tuple(only or ()))
-    _answer(answer, f"shoal join {answer['ticket']}", there.as_json)
+    _answer(answer, f"shoal join {answer.ticket}", there.as_json)
 
 
 @app.command()
@@ -267,8 +267,10 @@ def export(
     description, and loads with this package. The README in the folder says how.
     """
     from shoal.apps.exporting import export_run
+    from shoal.apps.progress import say
 
-    with there.client() as api, _busy("fetching and checking the run"):
+    say("fetching and checking the run ...")
+    with there.client() as api:
         exported = export_run(api, run, folder)
     stage = "final" if exported.final else f"after {exported.rounds} of {exported.rounds_sealed} rounds"
     text = f"{folder}: {exported.name}, {stage}, state {exported.state[:16]} as in the log"
@@ -296,7 +298,7 @@ def _busy(what: str) -> Iterator[None]:
         yield
 
 
-def _answer(value: dict[str, Any], text: str, as_json: bool) -> None:
+def _answer(value: Any, text: str, as_json: bool) -> None:
     if as_json:
         _print_json(value)
     else:
@@ -304,4 +306,6 @@ def _answer(value: dict[str, Any], text: str, as_json: bool) -> None:
 
 
 def _print_json(value: Any) -> None:
-    print(json.dumps(value))
+    from shoal.apps.api.client import as_sent
+
+    print(json.dumps(value, default=as_sent))

@@ -7,7 +7,6 @@ Invariant: exit status 0 only if no seed failed; a seed's fingerprint is the sam
 from __future__ import annotations
 
 import json
-import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from typing import NamedTuple
 
 import typer
 
-from shoal.apps.progress import tracked
+from shoal.apps.progress import say, tracked
 from shoal.base.units import duration_s
 from shoal.worlds.simulated.chaos import Outcome, run_seed
 
@@ -181,7 +180,7 @@ def soak(
     from shoal.worlds.simulated.referee import Foul
 
     try:
-        soaked = asdict(play(hours, nodes, seed, lambda line: print(line, file=sys.stderr, flush=True)))
+        soaked = asdict(play(hours, nodes, seed, say))
     except Foul as foul:
         print(f"lost: {foul}\n  replay: shoal sim soak --hours {hours:g} --nodes {nodes} --seed {seed}")
         raise typer.Exit(1) from None

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from shoal.apps.bench import calm
+from shoal.apps.progress import Bar
 from shoal.apps.simulated_fleet import (
     GIVE_UP_S,
     LOOK_S,
@@ -207,12 +208,14 @@ class _Day:
         zones = {name: 24.0 * device.region / len(self._regions) for name, device in self._devices.items()}
         days = [waking(device.line, zones[name], self._seed) for name, device in self._devices.items()]
         changing = asyncio.create_task(self._change(days if diurnal else []), name="events")
-        while self._loop.time() < most_s:
-            await asyncio.sleep(60 * LOOK_S)
-            self._online.append(sum(device.on and device.awake for device in self._devices.values()))
-            for task in (*self._tasks, changing):
-                if task.done() and not task.cancelled():
-                    task.result()
+        with Bar() as bar:
+            while self._loop.time() < most_s:
+                await asyncio.sleep(60 * LOOK_S)
+                bar.at(self._loop.time(), most_s, "virtual seconds")
+                self._online.append(sum(device.on and device.awake for device in self._devices.values()))
+                for task in (*self._tasks, changing):
+                    if task.done() and not task.cancelled():
+                        task.result()
         changing.cancel()
         return self._played(cpu_s())
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal.apps.bench import calm
+from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, RunId
 from shoal.coordinator.events import StopAsked
@@ -183,19 +184,28 @@ class FleetWorld:
 
     async def _wait(self, serving: asyncio.Task[Any], nodes: list[asyncio.Task[Any]], most_s: float) -> str:
         """Until the run has stopped, or the time is over; why."""
-        while self._loop.time() < most_s:
-            await asyncio.sleep(LOOK_S)
-            for task in (serving, *nodes):
-                if task.done() and not task.cancelled():
-                    task.result()
-            view = self._coordinator.runs[self._run].machine.view
-            if view.stopped is not None:
-                return str(view.stopped)
-            if self._has_enough():
-                break
+        with Bar() as bar:
+            while self._loop.time() < most_s:
+                await asyncio.sleep(LOOK_S)
+                bar.at(*self._how_far(most_s))
+                for task in (serving, *nodes):
+                    if task.done() and not task.cancelled():
+                        task.result()
+                view = self._coordinator.runs[self._run].machine.view
+                if view.stopped is not None:
+                    return str(view.stopped)
+                if self._has_enough():
+                    break
         stop = self._coordinator.post(self._run, StopAsked("the time is over"))
         await self._spawn(self._host_of_coordinator, stop, "stop")
         return "the time is over"
+
+    def _how_far(self, most_s: float) -> tuple[float, float, str]:
+        """By time or by rounds, whichever will end it first."""
+        done, rounds = len(self._seals), self._recipe.budget.rounds
+        if rounds and done / rounds >= self._loop.time() / most_s:
+            return done, rounds, "rounds"
+        return self._loop.time(), most_s, "virtual seconds"
 
     def _has_enough(self) -> bool:
         """Whether to end it now, though its budget is not spent."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shoal.apps.bench.slopes import MEGABYTE, Sample, growth_per_hour
+from shoal.apps.progress import Bar
 from shoal.coordinator.service import CoordinatorService
 from shoal.node.service import NodeService
 from shoal.runlog.view import RunView
@@ -105,14 +106,19 @@ class _Soak(Chaos):
         looking.cancel()
 
     async def _look(self) -> None:
-        while True:
-            await asyncio.sleep(SAMPLE_S)
-            gc.collect()
-            for place in self.places.values():
-                self._sample(place)
-            hours = self.loop.time() / 3600
-            rounds = len(self.referee.rounds_sealed)
-            self._say(f"hour {hours:.1f}: {rounds} rounds, {self.crashes} kills")
+        with Bar(plain=False) as bar:
+            while True:
+                await asyncio.sleep(SAMPLE_S)
+                self._sample_all()
+                bar.at(self.loop.time() / 3600, self.scenario.chaos_s / 3600, "virtual hours")
+
+    def _sample_all(self) -> None:
+        gc.collect()
+        for place in self.places.values():
+            self._sample(place)
+        hours = self.loop.time() / 3600
+        rounds = len(self.referee.rounds_sealed)
+        self._say(f"hour {hours:.1f}: {rounds} rounds, {self.crashes} kills")
 
     def _sample(self, place: Place) -> None:
         name, now = place.machine.name, self.loop.time()

@@ -11,15 +11,21 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import typer
 
-from shoal.apps.api.client import ApiClient, open_client
+from shoal.apps.api.client import ApiClient, as_sent, open_client
+from shoal.apps.api.models import RunStatus, RunSummary
 from shoal.apps.home import find_home
 from shoal.base.errors import ShoalError
 
-Answer = dict[str, Any]
+
+class Seen(NamedTuple):
+    """Every run in brief, and one of them whole."""
+
+    runs: list[RunSummary]
+    run: RunStatus | None
 
 
 def top(
@@ -35,22 +41,21 @@ def top(
     """Runs and nodes, live, like htop. Ctrl-C ends it."""
     with open_client(server, token, token_file, find_home(home)) as api:
         if as_json:
-            print(json.dumps(_look(api, run)))
+            print(json.dumps(_look(api, run)._asdict(), default=as_sent))
         elif once or not sys.stdout.isatty():
             _print_plain(_look(api, run))
         else:
             _follow(api, run, every)
 
 
-def _look(api: ApiClient, run: str) -> Answer:
-    """Every run in brief, and one of them whole."""
+def _look(api: ApiClient, run: str) -> Seen:
     runs = api.runs()
-    on = [item["run"] for item in runs if item["stopped"] is None]
-    chosen = run or next(iter(on), None) or next((item["run"] for item in runs), "")
-    return {"runs": runs, "run": api.run(chosen) if chosen else None}
+    on = [item.run for item in runs if item.stopped is None]
+    chosen = run or next(iter(on), None) or next((item.run for item in runs), "")
+    return Seen(runs, api.run(chosen) if chosen else None)
 
 
-def _print_plain(seen: Answer) -> None:
+def _print_plain(seen: Seen) -> None:
     from shoal.apps.top_screen import plain_lines
 
     for line in plain_lines(seen):
@@ -64,7 +69,7 @@ def _follow(api: ApiClient, run: str, every: float) -> None:
     from shoal.apps.top_screen import trouble, whole_screen
 
     console = Console()
-    seen: Answer = _look(api, run)  # A wrong token or address is an error, not a screen.
+    seen: Seen = _look(api, run)  # A wrong token or address is an error, not a screen.
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
             live.update(whole_screen(seen, console.width, console.height), refresh=True)

@@ -11,19 +11,27 @@ import importlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import httpx
 
 from shoal.base.errors import ShoalError
 
+T = TypeVar("T")
 IPFS_VARIABLE = "SHOAL_IPFS_API"
 IPFS_DEFAULT = "http://127.0.0.1:5001"
 ANSWER_S = 60.0
 MAX_FILES = 100_000
 _PIECE = 1 << 20
+Moved = Callable[[int, int], None]
+"""Hears how many bytes of how many are there."""
+
+
+def unheard(done: int, total: int) -> None:
+    """Nobody wants to know."""
 
 
 class Place(Protocol):
@@ -34,17 +42,18 @@ class Place(Protocol):
         """Fetch every file into the folder, which is empty. Raises SH-CKPT-06."""
 
 
-def open_place(address: str) -> Place:
+def open_place(address: str, moved: Moved = unheard) -> Place:
     """The place that an address names: a path, `s3://bucket/way` (or any of fsspec's), `ipfs://[CID]`, `magnet:...` or
-    a `.torrent` file. Raises SH-CKPT-06."""
+    a `.torrent` file. Raises SH-CKPT-06. `moved` hears of bytes that come and go over a network, but for what IPFS is
+    sent, which is one request."""
     if address.startswith("magnet:") or (address.endswith(".torrent") and "://" not in address):
         from shoal.checkpoint.torrents import TorrentPlace
 
-        return TorrentPlace(address)
+        return TorrentPlace(address, moved)
     if address.startswith("ipfs://"):
-        return IpfsPlace(address.removeprefix("ipfs://"))
+        return IpfsPlace(address.removeprefix("ipfs://"), moved)
     if "://" in address and not address.startswith("file://"):
-        return FsspecPlace(address)
+        return FsspecPlace(address, moved)
     return FolderPlace(Path(address.removeprefix("file://")))
 
 
@@ -93,16 +102,17 @@ class FolderPlace:
 class FsspecPlace:
     """Anything that `fsspec` has a driver for: S3 and what speaks like it, GCS, Azure, SFTP, WebDAV, memory."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address.rstrip("/")
+    def __init__(self, address: str, moved: Moved = unheard) -> None:
+        self._address, self._moved = address.rstrip("/"), moved
 
     def send(self, folder: Path) -> str:
         files, root = self._open()
         try:
-            for path in files_in(folder):
+            sizes = {path: (folder / path).stat().st_size for path in files_in(folder)}
+            for path, heard in self._counted(sizes):
                 target = f"{root}/{path}"
                 files.makedirs(target.rpartition("/")[0], exist_ok=True)
-                files.put_file(str(folder / path), target)
+                files.put_file(str(folder / path), target, callback=heard)
         except Exception as error:  # Drivers raise what they like.
             raise unreachable(self._address, error) from error
         return self._address
@@ -110,15 +120,30 @@ class FsspecPlace:
     def bring(self, folder: Path) -> None:
         files, root = self._open()
         try:
-            found = sorted(files.find(root))[:MAX_FILES]
-            for path in found:
-                files.get_file(path, str(inside(folder, path.removeprefix(root).lstrip("/"))))
+            found = dict(sorted(files.find(root, detail=True).items())[:MAX_FILES])
+            sizes = {path: about.get("size") or 0 for path, about in found.items()}
+            for path, heard in self._counted(sizes):
+                target = inside(folder, path.removeprefix(root).lstrip("/"))
+                files.get_file(path, str(target), callback=heard)
         except ShoalError:
             raise
         except Exception as error:  # As above.
             raise unreachable(self._address, error) from error
         if not found:
             raise unreachable(self._address, "nothing is there")
+
+    def _counted(self, sizes: dict[T, int]) -> Iterator[tuple[T, Any]]:
+        """Files, each with what its driver tells of its bytes."""
+        calls: Any = importlib.import_module("fsspec.callbacks")
+        done, total = 0, sum(sizes.values())
+        for path, size in sizes.items():
+            before = done
+            yield (
+                path,
+                calls.Callback(hooks={"moved": lambda _, new, at=before: self._moved(at + new, total)}),
+            )
+            done += size
+            self._moved(done, total)
 
     def _open(self) -> tuple[Any, str]:
         try:
@@ -134,8 +159,8 @@ class FsspecPlace:
 class IpfsPlace:
     """An IPFS node, by its HTTP API (`$SHOAL_IPFS_API`, else this machine's)."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name.strip("/")
+    def __init__(self, name: str, moved: Moved = unheard) -> None:
+        self._name, self._moved = name.strip("/"), moved
         self._api = os.environ.get(IPFS_VARIABLE, IPFS_DEFAULT).rstrip("/")
 
     def send(self, folder: Path) -> str:
@@ -154,22 +179,25 @@ class IpfsPlace:
         return f"ipfs://{root}"
 
     def bring(self, folder: Path) -> None:
-        for number, path in enumerate(self._list(self._name, "")):
-            if number >= MAX_FILES:
-                raise unreachable(self._api, "the folder has too many files")
+        found = list(islice(self._list(self._name, ""), MAX_FILES + 1))
+        if len(found) > MAX_FILES:
+            raise unreachable(self._api, "the folder has too many files")
+        done, total = 0, sum(size for _, size in found)
+        for path, _ in found:
             with open(inside(folder, path), "wb") as target:
                 for piece in self._stream(f"{self._name}/{path}"):
-                    target.write(piece)
+                    done += target.write(piece)
+                    self._moved(done, total)
 
-    def _list(self, name: str, below: str) -> Iterator[str]:
-        """The paths of all files below a folder."""
+    def _list(self, name: str, below: str) -> Iterator[tuple[str, int]]:
+        """The paths of all files below a folder, with their sizes."""
         answer = self._ask("ls", params={"arg": name}).json()
         for link in answer["Objects"][0]["Links"]:
             path = f"{below}{link['Name']}"
             if link["Type"] == 1:
                 yield from self._list(f"{name}/{link['Name']}", path + "/")
             else:
-                yield path
+                yield path, int(link.get("Size") or 0)
 
     def _stream(self, name: str) -> Iterator[bytes]:
         with (

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.base.errors import ShoalError
-from shoal.checkpoint.places import files_in, unreachable
+from shoal.checkpoint.places import Moved, files_in, unheard, unreachable
 
 GIVE_UP_S = 120.0
 """How long a download may go without a byte."""
@@ -53,7 +53,9 @@ def make_torrent(folder: Path, web_seeds: Sequence[str] = (), trackers: Sequence
     return Torrent(data, str(lt.make_magnet_uri(params)))
 
 
-def fetch_torrent(address: str, folder: Path, peers: Sequence[tuple[str, int]] = ()) -> None:
+def fetch_torrent(
+    address: str, folder: Path, peers: Sequence[tuple[str, int]] = (), moved: Moved = unheard
+) -> None:
     """Download a torrent (a magnet, or the path of a `.torrent` file) into an empty folder, without the name that it
     has in the torrent. Raises SH-CKPT-06 when nothing comes any more."""
     params = _params(address)
@@ -64,7 +66,7 @@ def fetch_torrent(address: str, folder: Path, peers: Sequence[tuple[str, int]] =
         handle = session.add_torrent(params)
         for peer in peers:
             handle.connect_peer(peer)
-        _until_whole(handle, address)
+        _until_whole(handle, address, moved)
         _until_written(session, handle, address)
     for top in list(landing.iterdir()):
         for item in list(top.iterdir()) if top.is_dir() else [top]:
@@ -87,14 +89,14 @@ def seeding(torrent: bytes, parent: Path) -> Iterator[int]:
 class TorrentPlace:
     """A torrent as a place to fetch from; `shoal ckpt export --torrent` makes one."""
 
-    def __init__(self, address: str) -> None:
-        self._address = address
+    def __init__(self, address: str, moved: Moved = unheard) -> None:
+        self._address, self._moved = address, moved
 
     def send(self, folder: Path) -> str:
         raise unreachable(self._address, "a torrent is made beside a folder: export --torrent FILE")
 
     def bring(self, folder: Path) -> None:
-        fetch_torrent(self._address, folder)
+        fetch_torrent(self._address, folder, moved=self._moved)
 
 
 def library() -> Any:
@@ -135,13 +137,14 @@ def _session() -> Iterator[Any]:
         session.pause()
 
 
-def _until_whole(handle: Any, address: str) -> None:
+def _until_whole(handle: Any, address: str, moved: Moved) -> None:
     last, deadline = -1, time.monotonic() + GIVE_UP_S
     while not (status := handle.status()).is_seeding:
         if status.errc.value():
             raise unreachable(address, status.errc.message())
         if status.total_done != last:
             last, deadline = status.total_done, time.monotonic() + GIVE_UP_S
+            moved(status.total_wanted_done, status.total_wanted)
         if time.monotonic() > deadline:
             raise unreachable(address, f"nothing came for {GIVE_UP_S:g} s, {last} bytes are here")
         time.sleep(LOOK_S)

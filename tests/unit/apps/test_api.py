@@ -11,7 +11,7 @@ import httpx
 import pytest
 from safetensors.torch import load_file
 
-from shoal.apps.api.client import ApiClient
+from shoal.apps.api.client import ApiClient, as_sent
 from shoal.apps.exporting import export_run
 from shoal.apps.recipes import shipped
 from shoal.base.errors import ShoalError
@@ -40,7 +40,7 @@ def http(coordinator: Serving) -> Iterator[httpx.Client]:
 def digits(coordinator: Serving) -> dict[str, str]:
     """A run that waits for nodes."""
     with coordinator.client() as api:
-        return api.submit(shipped()["digits"].read_text())
+        return as_sent(api.submit(shipped()["digits"].read_text()))
 
 
 def _problem(answer: httpx.Response) -> dict[str, object]:
@@ -222,24 +222,24 @@ def test_a_run_with_a_node_from_submission_to_export(coordinator: Serving, tmp_p
     recipe = load_recipe(shipped()["digits"], overrides=overrides, environment={})
     with coordinator.client() as api:
         submitted = api.submit(recipe.model_dump_json())
-        command = [sys.executable, "-m", "shoal.apps.cli", "join", submitted["ticket"]]
+        command = [sys.executable, "-m", "shoal.apps.cli", "join", submitted.ticket]
         options = ["--home", str(tmp_path / "node"), "--name", "tester", "--threads", "1", "--device", "cpu"]
         joined = subprocess.run(
             [*command, *options], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL
         )
         assert joined.returncode == 0, joined.stderr
-        status = api.run(submitted["run"])
-        assert (status["state"], status["stopped"]) == ("over", "2 rounds done")
-        assert [item["round"] for item in status["losses"]] == [0, 1]
-        assert all(item["train_loss"] > 0 and item["validation_loss"] > 0 for item in status["losses"])
-        assert [(node["name"], node["state"]) for node in status["nodes"]] == [("tester", "gone")]
-        assert status["snapshot"]["at"] == status["at"] > 0
+        status = api.run(submitted.run)
+        assert (status.state, status.stopped) == ("over", "2 rounds done")
+        assert [item.round for item in status.losses] == [0, 1]
+        assert all(item.train_loss and item.validation_loss for item in status.losses)
+        assert [(node.name, node.state) for node in status.nodes] == [("tester", "gone")]
+        assert status.snapshot.at == status.at > 0
         with pytest.raises(ShoalError) as caught:
-            api.rewind(submitted["run"], 0, "too late")
+            api.rewind(submitted.run, 0, "too late")
         assert caught.value.code == "SH-RUN-01"
-        exported = export_run(api, submitted["run"], tmp_path / "model")
+        exported = export_run(api, submitted.run, tmp_path / "model")
     assert exported.final
-    assert exported.state == status["attested"]["state"]
+    assert status.attested is not None and exported.state == status.attested.state
     assert load_file(tmp_path / "model" / "model.safetensors")
     readme = (tmp_path / "model" / "README.md").read_text("utf-8")
     assert exported.loads_with == "shoal" and "transformers" not in readme and "shoal.training" in readme
@@ -247,9 +247,9 @@ def test_a_run_with_a_node_from_submission_to_export(coordinator: Serving, tmp_p
 
 def test_a_stopped_run_stays_stopped(coordinator: Serving) -> None:
     with coordinator.client() as api:
-        run = api.submit(shipped()["digits"].read_text())["run"]
-        assert api.stop(run, "enough")["stopped"] == "enough"
-        assert api.stop(run, "again")["stopped"] == "enough"
+        run = api.submit(shipped()["digits"].read_text()).run
+        assert api.stop(run, "enough").stopped == "enough"
+        assert api.stop(run, "again").stopped == "enough"
 
 
 def test_the_graph_of_all_checkpoints(
@@ -260,7 +260,7 @@ def test_the_graph_of_all_checkpoints(
     assert [vertex["position"] for vertex in mine] == [0], "a run begins with its first state"
     assert mine[0]["id"] in graph["heads"] and mine[0]["stored"] is True and not graph["absent"]
     with coordinator.client() as api:
-        assert api.dag() == graph
+        assert as_sent(api.dag()) == graph
     drawn = http.get("/api/v1/checkpoints/picture")
     assert drawn.headers["content-type"].startswith("image/svg+xml") and mine[0]["id"][:8] in drawn.text
     assert httpx.get(coordinator.address + "/api/v1/checkpoints").status_code == 401

@@ -32,7 +32,7 @@ def heard(socket: ClientConnection, kind: str) -> dict[str, Any]:
 
 def test_a_page_gets_everything_and_then_what_changed(coordinator: Serving) -> None:
     with coordinator.client() as api:
-        run = api.submit(shipped()["digits"].read_text())["run"]
+        run = api.submit(shipped()["digits"].read_text()).run
         with connect(coordinator.address.replace("http", "ws") + "/api/v1/live") as socket:
             socket.send(json.dumps({"token": coordinator.token, "run": run}))
             assert heard(socket, "welcome")["scope"] == "admin"
@@ -51,30 +51,30 @@ def test_a_page_gets_everything_and_then_what_changed(coordinator: Serving) -> N
 
 def test_events_are_filtered_and_paged(coordinator: Serving) -> None:
     with coordinator.client() as api:
-        run = api.submit(shipped()["digits"].read_text())["run"]
+        run = api.submit(shipped()["digits"].read_text()).run
         for _ in range(3):
             api.pause(run, "a while")
             api.resume(run)
-        every = api.events(run)["items"]
-        assert [event["kind"] for event in every][:2] == ["run_resumed", "run_paused"]
+        every = api.events(run).items
+        assert [event.kind for event in every][:2] == ["run_resumed", "run_paused"]
         paused = api.events(run, kind="run_paused", limit=2)
-        assert (paused["total"], len(paused["items"])) == (3, 2)
-        rest = api.events(run, kind="run_paused", limit=2, before=paused["next"])
-        assert (len(rest["items"]), rest["next"]) == (1, None)
-        assert api.events(run, text="A WHILE")["total"] == 3
-        assert api.events(run, level="error")["items"] == []
+        assert (paused.total, len(paused.items)) == (3, 2)
+        rest = api.events(run, kind="run_paused", limit=2, before=paused.next)
+        assert (len(rest.items), rest.next) == (1, None)
+        assert api.events(run, text="A WHILE").total == 3
+        assert api.events(run, level="error").items == []
 
 
 def test_a_change_that_may_not_be_is_refused(coordinator: Serving) -> None:
     headers = {"Authorization": f"Bearer {coordinator.token}"}
     with coordinator.client() as api:
-        run = api.submit(shipped()["digits"].read_text())["run"]
+        run = api.submit(shipped()["digits"].read_text()).run
         for changes in ({"inner.lr": 1}, {"budget.rounds": 0}, {"membership.lease_s": 0.1}):
             path = f"{coordinator.address}/api/v1/runs/{run}/parameters"
             answer = httpx.post(path, json={"changes": changes}, headers=headers)
             assert (answer.status_code, answer.json()["code"]) == (422, "SH-RECIPE-02"), changes
-        assert api.change(run, {"budget.rounds": 7})["parameters"]["budget.rounds"] == 7
-        assert api.change(run, {"storage.archive": False})["parameters"]["budget.rounds"] == 7
+        assert api.change(run, {"budget.rounds": 7}).parameters["budget.rounds"] == 7
+        assert api.change(run, {"storage.archive": False}).parameters["budget.rounds"] == 7
 
 
 def test_who_reads_too_slowly_gets_the_whole_picture_again() -> None:

@@ -12,6 +12,7 @@ import psutil
 import pytest
 import torch
 
+from shoal.apps.api.models import NodeStatus, RunStatus
 from shoal.apps.demo_processes import Family
 from shoal.apps.demo_summary import Pace
 from shoal.apps.demo_view import Bytes, View
@@ -59,31 +60,32 @@ def test_a_child_that_fails_is_told_in_its_own_words(tmp_path: Path) -> None:
 def test_bytes_count_over_all_lives_of_a_node() -> None:
     counted = Bytes()
     for up in (None, 10, 50, 5, 20):
-        counted.take([{"name": "a", "up_bytes": up, "down_bytes": up}, {"name": "b", "up_bytes": None}])
+        silent = NodeStatus.model_construct(name="b", up_bytes=None)
+        counted.take([NodeStatus.model_construct(name="a", up_bytes=up, down_bytes=up), silent])
     assert counted.of("a") == (70, 70)
     assert counted.of("b") == (0, 0)
     assert counted.total() == (70, 70)
 
 
 def test_without_a_terminal_there_are_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    node = {
-        "name": "node-1",
-        "state": "behind",
-        "why": "its state stands nowhere yet",
-        "doing": "",
-        "loss": None,
-        "tokens_per_s": None,
-        "up_bytes": 1500,
-        "down_bytes": 0,
-    }
-    status = {
-        "round": 3,
-        "state": "running",
-        "train_loss": 2.5,
-        "validation_loss": None,
-        "nodes": [node],
-        "losses": [],
-    }
+    node = NodeStatus.model_construct(
+        name="node-1",
+        state="behind",
+        why="its state stands nowhere yet",
+        doing="",
+        loss=None,
+        tokens_per_s=None,
+        up_bytes=1500,
+        down_bytes=0,
+    )
+    status = RunStatus.model_construct(
+        round=3,
+        state="running",
+        train_loss=2.5,
+        validation_loss=None,
+        nodes=[node],
+        losses=[],
+    )
     with View(10.0) as view:
         view.show(status)
         view.event("something happened")

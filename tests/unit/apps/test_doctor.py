@@ -51,7 +51,7 @@ def test_every_hop_to_a_coordinator_is_named(tmp_path: Path) -> None:
                 hop
             )
         with found.client() as api:
-            assert api.run(api.runs()[0]["run"])["members"] == 0, "looking does not join"
+            assert api.run(api.runs()[0].run).members == 0, "looking does not join"
         assert _first_failure(tmp_path, altered(ticket, coordinator="0" * 40)) == ("identity", "SH-JOIN-07")
         api_address = found.address.removeprefix("http://")
         assert _first_failure(tmp_path, altered(ticket, addresses=(api_address,))) == ("tls", "SH-JOIN-05")

@@ -124,7 +124,7 @@ def test_a_signal_leaves_cleanly_and_the_same_command_resumes(tmp_path: Path) ->
             assert "ended: the volunteer left" in rest
             assert node.stderr is not None and node.stderr.read() == ""
         with found.client() as api:
-            run = api.runs()[0]["run"]
+            run = api.runs()[0].run
             deadline = time.monotonic() + 20
             while True:  # The goodbye may still be on its way when the process is gone.
                 kinds = [line.kind for line in lines_of(api.log(run))]
@@ -132,7 +132,7 @@ def test_a_signal_leaves_cleanly_and_the_same_command_resumes(tmp_path: Path) ->
                     break
             # Who comes back within the round that it left is not entered twice.
             assert "left" in kinds and kinds.count("joined") in (1, 2)
-            assert api.run(run)["members"] == 1, "the same key is the same member"
+            assert api.run(run).members == 1, "the same key is the same member"
 
 
 def test_code_of_the_organiser_needs_leave() -> None:

@@ -43,7 +43,7 @@ def test_a_volunteer_may_say_no_or_yes(tmp_path: Path) -> None:
         assert status == 0, said
         assert "none of the organiser's" in said and "ended: the volunteer declined" in said
         with found.client() as api:
-            assert api.run(api.runs()[0]["run"])["round"] == 0, "nothing was trained"
+            assert api.run(api.runs()[0].run).round == 0, "nothing was trained"
         status, said = _converse(options, b"y")
         assert status == 0, said
         assert "ended: 3 rounds done" in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import re
 import shutil
 import sqlite3
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from shoal.apps import progress
 from shoal.apps.cli import app, find
 from shoal.apps.exporting import export_run
 from shoal.base.errors import ShoalError
@@ -84,9 +86,21 @@ def test_a_sound_log_verifies_and_nothing_is_touched(finished: Path) -> None:
     assert _fingerprint(finished) == before
 
 
-def test_an_exported_language_model_says_how_it_loads(finished: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How far it is is said at every step."""
+    monkeypatch.setattr(progress, "QUIET_S", 0.0)
+    monkeypatch.setattr(progress, "SAID_S", 0.0)
+
+
+def test_an_exported_language_model_says_how_it_loads(
+    finished: Path, tmp_path: Path, told_at_once: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     with serving(finished / "coordinator") as found, found.client() as api:
-        exported = export_run(api, api.runs()[0]["run"], tmp_path)
+        exported = export_run(api, api.runs()[0].run, tmp_path)
+        entries = len(api.log(exported.run))
+    told = capsys.readouterr().err
+    assert re.search(r"\] (\d+) of \1 MB, ", told) and f"] {entries} of {entries} entries, " in told
     readme = (tmp_path / "README.md").read_text("utf-8")
     assert exported.loads_with == "transformers" and "from transformers import" in readme
     code = readme.split("```python")[1].split("```")[0]
@@ -106,6 +120,11 @@ def test_replay_gives_the_attested_state(finished: Path) -> None:
         replayed = json.loads(_log("replay", "--json", *home).output)
         assert (replayed["rounds"], replayed["begun_at"]) == (3, 0)
     assert len(states) == 1
+
+
+def test_replay_says_how_far_it_is(finished: Path, told_at_once: None) -> None:
+    result = _log("replay", *_homes(finished)[0])
+    assert "] 2 of 3 rounds, " in result.stderr and "of 3 rounds" not in result.stdout
 
 
 def test_a_run_is_named_by_its_beginning(finished: Path) -> None:

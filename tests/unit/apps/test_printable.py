@@ -10,6 +10,7 @@ from runlog.small_log import NODES, Clerk
 
 from shoal.apps import cli
 from shoal.apps.api.diary import FieldFormatter
+from shoal.apps.api.models import RunSummary
 from shoal.apps.logs_reading import lines_of
 from shoal.apps.node_status import NodeNow, show
 from shoal.apps.printable import printable
@@ -68,7 +69,8 @@ def test_the_volunteers_line_and_the_organisers_table(capsys: pytest.CaptureFixt
     )
     assert _is_clean(show(now))
     run = {"run": "1" * 32, "name": EVIL, "state": "over", "round": 1, "rounds": None, "nodes_live": 0}
-    print_runs([{**run, "train_loss": None, "validation_loss": None, "stopped": EVIL, "waiting_for": ""}])
+    none = {"train_loss": None, "validation_loss": None, "stopped": EVIL, "waiting_for": ""}
+    print_runs([RunSummary(**{**run, **none})])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and _is_clean(lines[1].replace("\t", ""))
 

@@ -83,12 +83,12 @@ def _damage(store: Path, runs: list[str]) -> None:
 
 def test_a_damaged_run_is_told_and_the_others_are_served(tmp_path: Path) -> None:
     with serving(tmp_path, recipe="digits") as found, found.client() as api:
-        bad = api.runs()[0]["run"]
-        good = api.submit((parse_recipe(DIGITS)).model_dump_json())["run"]
+        bad = api.runs()[0].run
+        good = api.submit((parse_recipe(DIGITS)).model_dump_json()).run
     store = tmp_path / "coordinator" / "store.sqlite"
     _damage(store, [bad])
     with serving(tmp_path) as found, found.client() as api:
-        assert [run["run"] for run in api.runs()] == [good]
+        assert [run.run for run in api.runs()] == [good]
         told = "\n".join(found.welcome)
         assert f"{bad} IS NOT SERVED" in told and "SH-LOG-01" in told and "next: " in told
         with pytest.raises(ShoalError, match="SH-LOG-01"):

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from shoal.apps.api.models import NodeStatus, RoundLoss, RunStatus, RunSummary
+from shoal.apps.top import Seen
 from shoal.apps.top_screen import plain_lines, whole_screen
 
 REASON = "the privacy budget is spent: no node has another round within epsilon 8 (delta 1e-05)"
@@ -20,21 +22,22 @@ def _run(name: str, stopped: str | None) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _node(number: int, **known: Any) -> dict[str, Any]:
-    return {
+def _node(number: int, **known: Any) -> NodeStatus:
+    return NodeStatus.model_construct(**{
         "node": f"{number:040}", "name": f"node {number} with a very long name", "state": "in", "why": "in the plan",
         "doing": "waiting for the seal", "step": 12345, "loss": 0.123, "tokens_per_s": 98765.0, "up_bytes": 1.2e12,
         "down_bytes": 987_654_321, "epsilon": None, "reputation": None, **known,
-    }  # fmt: skip
+    })  # fmt: skip
 
 
-def _seen(*nodes: dict[str, Any]) -> dict[str, Any]:
-    losses = [{"train_loss": 2.0 / (number + 1)} for number in range(30)]
+def _seen(*nodes: NodeStatus) -> Seen:
+    losses = [RoundLoss.model_construct(train_loss=2.0 / (number + 1)) for number in range(30)]
     run = {**_run("b", None), "parameters": 10**9, "tokens": 10**10, "update_bytes": 10**10, "losses": losses}
-    return {"runs": [_run("a", REASON), _run("b", None)], "run": {**run, "nodes": list(nodes)}}
+    runs = [RunSummary(**_run("a", REASON)), RunSummary(**_run("b", None))]
+    return Seen(runs, RunStatus.model_construct(**run, nodes=list(nodes)))
 
 
-def _lines(seen: dict[str, Any], width: int, height: int) -> list[str]:
+def _lines(seen: Seen, width: int, height: int) -> list[str]:
     console = Console(width=width, height=height, file=io.StringIO(), color_system=None)
     with console.capture() as captured:
         console.print(whole_screen(seen, width, height))

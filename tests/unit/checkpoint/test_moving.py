@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from checkpoint.homes import branch, make_home
 from checkpoint.servers import ipfs_node, s3_server, web_server
+from shoal.apps import progress
 from shoal.apps.ckpt_moving import export_vertex, import_from, write_torrent
 from shoal.apps.ckpt_reading import Opened, opened
 from shoal.base.errors import ShoalError
@@ -96,8 +98,20 @@ def test_what_was_altered_is_not_taken(here: Opened, vertex: Vertex, tmp_path: P
         read_folder(tmp_path / "out")
 
 
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[], int]:
+    """How often it was said that all bytes are there, since it was last asked."""
+    monkeypatch.setattr(progress, "QUIET_S", 0.0)
+    monkeypatch.setattr(progress, "SAID_S", 0.0)
+    return lambda: len(re.findall(r"\[#{24}\] \d+ of \d+ MB, ", capsys.readouterr().err))
+
+
 def test_a_bucket_gives_back_what_it_got(
-    here: Opened, vertex: Vertex, elsewhere: Opened, monkeypatch: pytest.MonkeyPatch
+    here: Opened,
+    vertex: Vertex,
+    elsewhere: Opened,
+    monkeypatch: pytest.MonkeyPatch,
+    told: Callable[[], int],
 ) -> None:
     with s3_server() as address:
         for name, value in {
@@ -108,19 +122,26 @@ def test_a_bucket_gives_back_what_it_got(
         }.items():
             monkeypatch.setenv(name, value)
         where = export(here, vertex, "s3://models/shoal/first", "state")
+        assert told(), "of what was sent"
         assert import_from(elsewhere, where)["vertex"] == vertex.id
+        assert told(), "of what was brought"
         with pytest.raises(ShoalError, match="SH-CKPT-06"):
             import_from(elsewhere, "s3://models/shoal/other")
 
 
 def test_an_ipfs_node_gives_back_what_it_got(
-    here: Opened, vertex: Vertex, elsewhere: Opened, monkeypatch: pytest.MonkeyPatch
+    here: Opened,
+    vertex: Vertex,
+    elsewhere: Opened,
+    monkeypatch: pytest.MonkeyPatch,
+    told: Callable[[], int],
 ) -> None:
     with ipfs_node() as address:
         monkeypatch.setenv("SHOAL_IPFS_API", address)
         where = export(here, vertex, "ipfs://", "hf")
         assert where.startswith("ipfs://") and len(where) > 20
         assert import_from(elsewhere, where)["model"] == vertex.model
+        assert told()
     with pytest.raises(ShoalError, match="SH-CKPT-06"):
         import_from(elsewhere, where)
 

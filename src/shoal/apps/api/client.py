@@ -1,7 +1,8 @@
 """The API from the other side: one coordinator's address and token, and what may be asked of it.
 
-In flow calls; out flow the answers' JSON, or the coordinator's own errors as `ShoalError`s. Invariant: a call
-ends by its deadline; a coordinator that does not answer is SH-API-04, whatever the network said.
+In flow calls; out flow the server's own models, or the coordinator's own errors as `ShoalError`s. Invariant: a call
+ends by its deadline; a coordinator that does not answer is SH-API-04, whatever the network said, and so is one whose
+answer lacks what its model has. What a newer coordinator says besides is kept, and `as_sent` gives it on.
 """
 
 from __future__ import annotations
@@ -9,15 +10,35 @@ from __future__ import annotations
 import base64
 import os
 import ssl
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
+from shoal.apps.api.models import (
+    Banned,
+    Changed,
+    DatasetInfo,
+    Health,
+    LogPage,
+    PoolMember,
+    PoolPlace,
+    RevokedAnswer,
+    RunStatus,
+    RunSummary,
+    Submitted,
+    TicketAnswer,
+)
+from shoal.apps.api.records import CheckpointDag, CheckpointGraph, CreditPage, EventPage, RoundPage
 from shoal.apps.api.tls import CERT_VARIABLE
 from shoal.apps.home import Home, read_secret
 from shoal.base.errors import CODES, ShoalError
 
+T = TypeVar("T")
+Told = Callable[[float, float, str], None]
+"""Hears how much of how much is here, such as `Bar.at`."""
 DEFAULT_SERVER = "http://127.0.0.1:8470"
 SERVER_VARIABLE, TOKEN_VARIABLE = "SHOAL_SERVER", "SHOAL_TOKEN"
 ANSWER_S = 30.0
@@ -45,127 +66,150 @@ class ApiClient:
     def __exit__(self, *_: object) -> None:
         self._http.close()
 
-    def runs(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._call("GET", "/api/v1/runs").json()
-        return found
+    def runs(self) -> list[RunSummary]:
+        return self._answer(list[RunSummary], "GET", "/api/v1/runs")
 
-    def run(self, run: str) -> dict[str, Any]:
-        return self._object("GET", f"/api/v1/runs/{_part(run)}")
+    def run(self, run: str) -> RunStatus:
+        return self._answer(RunStatus, "GET", f"/api/v1/runs/{_part(run)}")
 
-    def submit(self, recipe: str) -> dict[str, Any]:
+    def submit(self, recipe: str) -> Submitted:
         """Found a run from recipe text; waits while its data is prepared."""
-        return self._object("POST", "/api/v1/runs", content=recipe.encode(), timeout=FOUNDING_S)
+        return self._answer(Submitted, "POST", "/api/v1/runs", content=recipe.encode(), timeout=FOUNDING_S)
 
-    def stop(self, run: str, reason: str) -> dict[str, Any]:
-        return self._object("POST", f"/api/v1/runs/{_part(run)}/stop", json={"reason": reason})
+    def stop(self, run: str, reason: str) -> RunSummary:
+        return self._answer(RunSummary, "POST", f"/api/v1/runs/{_part(run)}/stop", json={"reason": reason})
 
-    def rewind(self, run: str, to: int, reason: str) -> dict[str, Any]:
+    def rewind(self, run: str, to: int, reason: str) -> RunSummary:
         wish = {"to": to, "reason": reason}
-        return self._object("POST", f"/api/v1/runs/{_part(run)}/rewind", json=wish)
+        return self._answer(RunSummary, "POST", f"/api/v1/runs/{_part(run)}/rewind", json=wish)
 
-    def fund(self, run: str, add_micro: int, reason: str) -> dict[str, Any]:
+    def fund(self, run: str, add_micro: int, reason: str) -> RunSummary:
         wish = {"add_micro": add_micro, "reason": reason}
-        return self._object("POST", f"/api/v1/runs/{_part(run)}/fund", json=wish)
+        return self._answer(RunSummary, "POST", f"/api/v1/runs/{_part(run)}/fund", json=wish)
 
-    def ban(self, run: str, node: str, seconds: float, reason: str) -> dict[str, Any]:
+    def ban(self, run: str, node: str, seconds: float, reason: str) -> Banned:
         """Keep a node out for so long; 0 lets it in again."""
         wish = {"node": node, "seconds": seconds, "reason": reason}
-        return self._object("POST", f"/api/v1/runs/{_part(run)}/bans", json=wish)
+        return self._answer(Banned, "POST", f"/api/v1/runs/{_part(run)}/bans", json=wish)
 
-    def revoke(self, run: str, node: str, reason: str) -> dict[str, Any]:
+    def revoke(self, run: str, node: str, reason: str) -> RevokedAnswer:
         """No key speaks for a node any more."""
         wish = {"node": node, "reason": reason}
-        return self._object("POST", f"/api/v1/runs/{_part(run)}/revocations", json=wish)
+        return self._answer(RevokedAnswer, "POST", f"/api/v1/runs/{_part(run)}/revocations", json=wish)
 
     def ticket(
         self, run: str, expires_s: float | None, uses: int | None = None, nodes: tuple[str, ...] = ()
-    ) -> dict[str, Any]:
+    ) -> TicketAnswer:
         given = {"expires_s": expires_s, "uses": uses, "nodes": nodes or None}
         wish = {name: value for name, value in given.items() if value is not None}
-        return self._object("POST", f"/api/v1/runs/{_part(run)}/tickets", json=wish)
+        return self._answer(TicketAnswer, "POST", f"/api/v1/runs/{_part(run)}/tickets", json=wish)
 
-    def health(self) -> dict[str, Any]:
-        return self._object("GET", "/healthz")
+    def health(self) -> Health:
+        return self._answer(Health, "GET", "/healthz")
 
-    def lend(self, offer: dict[str, Any]) -> dict[str, Any]:
+    def lend(self, offer: dict[str, Any]) -> PoolPlace:
         """Offer a machine to the pool; which run it works for."""
-        return self._object("POST", "/api/v1/pool", json=offer)
+        return self._answer(PoolPlace, "POST", "/api/v1/pool", json=offer)
 
-    def pool(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._call("GET", "/api/v1/pool").json()
-        return found
+    def pool(self) -> list[PoolMember]:
+        return self._answer(list[PoolMember], "GET", "/api/v1/pool")
 
-    def pause(self, run: str, reason: str) -> dict[str, Any]:
-        return self._object("POST", f"/api/v1/runs/{_part(run)}/pause", json={"reason": reason})
+    def pause(self, run: str, reason: str) -> RunSummary:
+        return self._answer(RunSummary, "POST", f"/api/v1/runs/{_part(run)}/pause", json={"reason": reason})
 
-    def resume(self, run: str) -> dict[str, Any]:
-        return self._object("POST", f"/api/v1/runs/{_part(run)}/resume")
+    def resume(self, run: str) -> RunSummary:
+        return self._answer(RunSummary, "POST", f"/api/v1/runs/{_part(run)}/resume")
 
-    def change(self, run: str, changes: dict[str, Any]) -> dict[str, Any]:
-        return self._object("POST", f"/api/v1/runs/{_part(run)}/parameters", json={"changes": changes})
-
-    def rounds(self, run: str, start: int = 0, limit: int = 2000) -> dict[str, Any]:
-        where = {"start": start, "limit": limit}
-        return self._object("GET", f"/api/v1/runs/{_part(run)}/rounds", params=where)
-
-    def events(self, run: str, **filters: Any) -> dict[str, Any]:
-        return self._object("GET", f"/api/v1/runs/{_part(run)}/events", params=filters)
-
-    def checkpoints(self, run: str) -> dict[str, Any]:
-        return self._object("GET", f"/api/v1/runs/{_part(run)}/checkpoints")
-
-    def dag(self) -> dict[str, Any]:
-        """The checkpoints of all runs, as a graph."""
-        return self._object("GET", "/api/v1/checkpoints")
-
-    def credit(self, run: str) -> dict[str, Any]:
-        return self._object("GET", f"/api/v1/runs/{_part(run)}/credit")
-
-    def upload(self, name: str, content: bytes) -> dict[str, Any]:
-        """Send a dataset; its `data` is the recipe's section for it."""
-        return self._object(
-            "POST", "/api/v1/datasets", params={"name": name}, content=content, timeout=FOUNDING_S
+    def change(self, run: str, changes: dict[str, Any]) -> Changed:
+        return self._answer(
+            Changed, "POST", f"/api/v1/runs/{_part(run)}/parameters", json={"changes": changes}
         )
 
-    def log(self, run: str) -> list[bytes]:
+    def rounds(self, run: str, start: int = 0, limit: int = 2000) -> RoundPage:
+        where = {"start": start, "limit": limit}
+        return self._answer(RoundPage, "GET", f"/api/v1/runs/{_part(run)}/rounds", params=where)
+
+    def events(self, run: str, **filters: Any) -> EventPage:
+        return self._answer(EventPage, "GET", f"/api/v1/runs/{_part(run)}/events", params=filters)
+
+    def checkpoints(self, run: str) -> CheckpointGraph:
+        return self._answer(CheckpointGraph, "GET", f"/api/v1/runs/{_part(run)}/checkpoints")
+
+    def dag(self) -> CheckpointDag:
+        """The checkpoints of all runs, as a graph."""
+        return self._answer(CheckpointDag, "GET", "/api/v1/checkpoints")
+
+    def credit(self, run: str) -> CreditPage:
+        return self._answer(CreditPage, "GET", f"/api/v1/runs/{_part(run)}/credit")
+
+    def upload(self, name: str, content: bytes) -> DatasetInfo:
+        """Send a dataset; its `data` is the recipe's section for it."""
+        where = {"name": name}
+        return self._answer(
+            DatasetInfo, "POST", "/api/v1/datasets", params=where, content=content, timeout=FOUNDING_S
+        )
+
+    def log(self, run: str, told: Told | None = None) -> list[bytes]:
         """The whole log, as signed."""
         entries: list[bytes] = []
         size_bytes = 0
         while True:
             where = {"start": len(entries), "limit": PAGE_ENTRIES}
-            page = self._object("GET", f"/api/v1/runs/{_part(run)}/log", params=where)
-            items = [base64.b64decode(item["encoded"]) for item in page["items"]]
+            page = self._answer(LogPage, "GET", f"/api/v1/runs/{_part(run)}/log", params=where)
+            items = [base64.b64decode(item.encoded) for item in page.items]
             entries += items
+            if told is not None:
+                told(len(entries), page.length, "entries")
             size_bytes += sum(map(len, items))
-            if len(entries) >= page["length"] or not items:
+            if len(entries) >= page.length or not items:
                 return entries
             if size_bytes > MAX_LOG_BYTES:
                 raise _garbled(self.server, f"its log is over {MAX_LOG_BYTES} bytes")
 
-    def latest_snapshot(self, run: str) -> bytes:
-        return self._call("GET", f"/api/v1/runs/{_part(run)}/snapshots/latest").content
+    def latest_snapshot(self, run: str, told: Told | None = None) -> bytes:
+        """The state that was saved last."""
+        return self._call("GET", f"/api/v1/runs/{_part(run)}/snapshots/latest", told)
 
     def tokenizer(self, run: str) -> bytes:
-        return self._call("GET", f"/api/v1/runs/{_part(run)}/tokenizer").content
+        return self._call("GET", f"/api/v1/runs/{_part(run)}/tokenizer")
 
-    def _object(self, method: str, path: str, **options: Any) -> dict[str, Any]:
-        found = self._call(method, path, **options).json()
-        if not isinstance(found, dict):
-            raise _garbled(self.server, "it did not answer with an object")
-        return found
-
-    def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+    def _answer(self, kind: type[T], method: str, path: str, **options: Any) -> T:
+        content = self._call(method, path, **options)
         try:
-            answer = self._http.request(method, path, **options)
+            return TypeAdapter(kind).validate_json(content, strict=True, extra="allow")
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            where = ".".join(map(str, first["loc"])) or "its answer"
+            raise _garbled(self.server, f"{where} to {method} {path}: {first['msg']}") from error
+
+    def _call(self, method: str, path: str, told: Told | None = None, **options: Any) -> bytes:
+        try:
+            with self._http.stream(method, path, **options) as answer:
+                if answer.is_success:
+                    return b"".join(_pieces(answer, told))
+                answer.read()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise ShoalError(
                 "SH-API-04",
                 f"{self.server} does not answer: {error or type(error).__name__}",
                 "start a coordinator with `shoal serve`, or name one with --server",
             ) from error
-        if answer.is_success:
-            return answer
         raise _as_error(self.server, answer)
+
+
+def _pieces(answer: httpx.Response, told: Told | None) -> Iterator[bytes]:
+    """What comes, as it comes. How much it will be is known where the length is said."""
+    total = float(answer.headers.get("Content-Length", "inf"))
+    for piece in answer.iter_bytes():
+        if told is not None:
+            told(answer.num_bytes_downloaded / 1e6, total / 1e6, "MB")
+        yield piece
+
+
+def as_sent(answer: BaseModel) -> dict[str, Any]:
+    """An answer's fields as the coordinator sent them, no more and no less: for `json.dumps(..., default=as_sent)`."""
+    known = {name: value for name, value in vars(answer).items() if name in answer.model_fields_set}
+    return {**known, **(answer.model_extra or {})}
 
 
 def open_client(server: str | None, token: str | None, token_file: Path | None, home: Home) -> ApiClient:

@@ -352,6 +352,20 @@ class DatasetInfo(_Answer):
     data: dict[str, Any] = Field(description="The recipe's `data` section for it.")
 
 
+class PoolPlace(_Answer):
+    run: str | None = Field(description="Which run it works for now; null for none.")
+    ticket: str | None
+    reason: str
+    ask_again_s: float
+
+
+class PoolMember(_Answer):
+    node: str
+    speed: float
+    run: str | None
+    reason: str
+
+
 class Problem(BaseModel):
     """RFC 9457 problem details, with our code and what to do next."""
 

@@ -13,6 +13,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field
 
 from shoal.apps.api.desk import Desk
+from shoal.apps.api.models import PoolMember, PoolPlace
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.served import Run
@@ -40,20 +41,6 @@ class PoolOffer(BaseModel):
     prefers: list[RunPrefix] = Field(default=[], max_length=64, description="Runs, the dearest first.")
     leaves: bool = Field(default=False, description="It is not to be had any more.")
     signature: str = Field(pattern=HEX128, description="Over all the rest as JSON with sorted keys.")
-
-
-class PoolPlace(BaseModel):
-    run: str | None = Field(description="Which run it works for now; null for none.")
-    ticket: str | None
-    reason: str
-    ask_again_s: float
-
-
-class PoolMember(BaseModel):
-    node: str
-    speed: float
-    run: str | None
-    reason: str
 
 
 def signed_offer(identity: Identity, values: dict[str, Any]) -> dict[str, Any]:

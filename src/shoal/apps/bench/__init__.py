@@ -13,6 +13,8 @@ from typing import Any
 
 import typer
 
+from shoal.apps.progress import say
+
 app = typer.Typer(no_args_is_help=True, help="Measure training, blobs and the fold on this machine.")
 Json = typer.Option(False, "--json", help="Print one JSON object as the last line.")
 Presets = typer.Option(["all"], "--preset", help="A preset (repeatable), or `all` of them.")
@@ -107,7 +109,7 @@ def sim(
     """Simulated seeds with the toy trainer, per CPU second."""
     from shoal.apps.bench.simulating import measure
 
-    _show(measure(seeds, first, say), as_json)
+    _show(measure(seeds, first), as_json)
 
 
 @app.command()
@@ -481,11 +483,6 @@ def upload(
     from shoal.apps.bench.upload import measure
 
     _show(measure(kilobytes, times, say), as_json)
-
-
-def say(text: str) -> None:
-    """Progress, for people."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def _show(result: dict[str, Any], as_json: bool) -> None:

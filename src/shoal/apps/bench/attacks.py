@@ -21,6 +21,7 @@ import torch
 from shoal.adversary import ATTACKS, find_attack
 from shoal.apps.bench.attacks_fleet import Attackers, Outcome, train
 from shoal.apps.bench.attacks_setting import Cell, check_cell, recipe_for, rule_of
+from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 
 Say = Callable[[str], None]
@@ -126,7 +127,7 @@ def measure_all(asked: Asked, cell: Cell, say: Say) -> list[dict[str, Any]]:
     ]
     sound = [each for each in cells if len(cells) == 1 or _is_sound(each, say)]
     rows = []
-    for each in sound:
+    for each in tracked(sound, len(sound), "cells", plain=False):
         rows.append(measure(each))
         say(line(rows[-1]))
     return rows

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from shoal.apps.bench import quantisers
+from shoal.apps.progress import tracked
 from shoal.codec import CODECS, Codec
 from shoal.codec.base import ranges
 from shoal.codec.feedback import encode_with_feedback
@@ -40,7 +41,8 @@ def measure(params: int, device: str, threads: int, say: Say) -> dict[str, Any]:
     torch.set_num_threads(threads)
     stopwatch = Stopwatch(params, pick_device(device), threads)
     codecs: dict[str, Row] = {}
-    for name in [*CODECS, *(f"{kind}+feedback" for kind in WITH_FEEDBACK)]:
+    names = [*CODECS, *(f"{kind}+feedback" for kind in WITH_FEEDBACK)]
+    for name in tracked(names, len(names), "codecs", plain=False):
         kind, _, feedback = name.partition("+")
         codecs[name] = _codec(stopwatch, CODECS[kind](), bool(feedback))
         say(f"{name:22} " + ", ".join(f"{key} {value:g}" for key, value in codecs[name].items()))

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from shoal.apps.demo_processes import Child, Family
 from shoal.apps.home import Home, make_folder
 from shoal.apps.ports import open_port
+from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.coordinator.electing import LAPSE_S
@@ -59,7 +60,7 @@ def measure(
         how = f"share a store, with a lease of {LEASE_S:g} s" if url else "have a store each"
         say(f"{nodes} nodes train; two coordinators {how}")
         taken = []
-        for number in range(times):
+        for number in tracked(range(times), times, "kills", plain=False):
             taken.append(pair.kill_leader())
             say(f"kill {number + 1} of {times}: the next seal came after {taken[-1]:.2f} s")
     return {

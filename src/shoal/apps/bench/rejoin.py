@@ -18,6 +18,7 @@ from typing import Any
 
 from shoal.apps.demo_processes import Child, Family
 from shoal.apps.home import find_home
+from shoal.apps.progress import tracked
 from shoal.base.ids import NodeId
 from shoal.runlog.chain import Link, read_link
 from shoal.runlog.entries import Claim, Plan, Seal
@@ -40,7 +41,7 @@ def measure(nodes: int, kills: int, say: Callable[[str], None]) -> dict[str, Any
             say(f"{nodes} nodes start")
             fleet.start()
             results = []
-            for number in range(kills):
+            for number in tracked(range(kills), kills, "kills", plain=False):
                 results.append(fleet.kill_and_wait())
                 say(
                     f"kill {number + 1}: planned again after {results[-1].planned_s:.1f} s, {results[-1].told()}"

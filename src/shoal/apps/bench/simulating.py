@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from shoal.apps.progress import tracked
 from shoal.worlds.simulated.chaos import run_seed
 from shoal.worlds.simulated.scenario import TORCH_EVERY
 
 
-def measure(seeds: int, first: int, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(seeds: int, first: int) -> dict[str, Any]:
     """Seeds with the toy trainer only: those that train a torch model measure torch."""
     toys = [seed for seed in range(first, first + seeds * 2) if seed % TORCH_EVERY][:seeds]
     run_seed(toys[0])  # Imports and caches warm up.
     outcomes = []
-    for number, seed in enumerate(toys, 1):
+    for seed in tracked(toys, len(toys), "seeds"):
         outcomes.append(run_seed(seed))
-        if number % 50 == 0:
-            say(f"{number} of {seeds} seeds")
     cpu_s = sum(outcome.cpu_s for outcome in outcomes)
     return {
         "seeds": seeds,

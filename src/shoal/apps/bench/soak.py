@@ -23,6 +23,7 @@ from shoal.apps.bench.soak_checks import Disks, Noted, what_is_lost
 from shoal.apps.demo_processes import Child, Family
 from shoal.apps.home import Home, make_folder
 from shoal.apps.ports import open_port
+from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.worlds.real.keys import load_or_create_identity
@@ -129,18 +130,20 @@ class _Soak:
     def go_on(self, seconds: float, say: Callable[[str], None]) -> None:
         end = time.monotonic() + seconds
         kill_at, back = self._next_kill(), dict[str, float]()
-        while time.monotonic() < end:
-            time.sleep(LOOK_S)
-            self._sample()
-            for name in [name for name, at in back.items() if time.monotonic() >= at]:
-                del back[name]
-                self._start(name)
-            if time.monotonic() >= kill_at:
-                name = self._rng.choice([name for name in self._names if name not in back])
-                self._kill(name)
-                back[name] = time.monotonic() + self._rng.uniform(*AWAY_S)
-                kill_at = self._next_kill()
-                say(f"kill {sum(self._kills.values())}: {name}, {self._disks.rounds()} rounds so far")
+        with Bar(plain=False) as bar:
+            while (left_s := end - time.monotonic()) > 0:
+                bar.at(seconds - left_s, seconds, "seconds")
+                time.sleep(LOOK_S)
+                self._sample()
+                for name in [name for name, at in back.items() if time.monotonic() >= at]:
+                    del back[name]
+                    self._start(name)
+                if time.monotonic() >= kill_at:
+                    name = self._rng.choice([name for name in self._names if name not in back])
+                    self._kill(name)
+                    back[name] = time.monotonic() + self._rng.uniform(*AWAY_S)
+                    kill_at = self._next_kill()
+                    say(f"kill {sum(self._kills.values())}: {name}, {self._disks.rounds()} rounds so far")
         for name in back:
             self._start(name)
 

@@ -61,7 +61,7 @@ def standing(
             crowd = start_process(["-m", "shoal.apps.bench.crowd"], home / "crowd.log", stdin=subprocess.PIPE)
             try:
                 wish = {
-                    "tickets": [item["ticket"] for item in made],
+                    "tickets": [item.ticket for item in made],
                     "nodes": nodes,
                     "every_s": every_s,
                     "folder": str(home / "crowd"),
@@ -75,7 +75,7 @@ def standing(
                 yield Standing(
                     address=coordinator.address,
                     token=coordinator.token,
-                    runs=[item["run"] for item in made],
+                    runs=[item.run for item in made],
                     pid=coordinator.pid,
                     _crowd=crowd,
                 )

@@ -60,14 +60,14 @@ def _one(api: ApiClient, folder: Path, kilobytes: int, number: int, *, warm: boo
         began = time.perf_counter()
         sent = api.upload("poem.txt", content)
         uploaded = time.perf_counter()
-        made = api.submit(json.dumps(_recipe(number, sent["data"])))
+        made = api.submit(json.dumps(_recipe(number, sent.data)))
         founded = time.perf_counter()
         if not warm:
             node = waiting()
         started = time.perf_counter()
-        _take_part(node, made["ticket"], folder / f"node-{number}.log")
+        _take_part(node, made.ticket, folder / f"node-{number}.log")
         ended = time.perf_counter()
-    api.stop(made["run"], "measured")
+    api.stop(made.run, "measured")
     return {
         "all": ended - began,
         "upload": uploaded - began,

@@ -16,6 +16,7 @@ from shoal.apps.bench.converge.fleet import StackedFleet, check_finite
 from shoal.apps.bench.converge.outcome import Outcome
 from shoal.apps.bench.converge.setup import Say, Setup
 from shoal.apps.bench.stacked import Row
+from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.data.assignment import sample_indices
 from shoal.node.learner import Global, Learner, MadeUpdate
@@ -36,8 +37,9 @@ def train(setup: Setup, say: Say) -> Outcome:
         fleet.layout, fleet.params[0].cpu().clone(), setup.recipe.strategy.fold_rules().slots
     )
     run = _Run(setup, fleet, say)
-    while run.steps < setup.steps:
-        state = run.round(state)
+    with run.bar:
+        while run.steps < setup.steps:
+            state = run.round(state)
     updates = run.sent_bytes / setup.workers
     return Outcome(
         loss=fleet.evaluate(state.params, setup.recipe.evaluation.batches, setup.inner.batch_size),
@@ -85,6 +87,7 @@ class _Run:
         self.steps = 0
         """Inner steps of each worker that reached the global state."""
         self.sent_bytes = 0
+        self.bar = Bar(plain=False)
         self._setup, self._fleet, self._say, self._told = setup, fleet, say, time.monotonic()
         self._rules = setup.recipe.strategy.fold_rules()
         self._items = setup.corpus.manifest.train_items
@@ -126,6 +129,7 @@ class _Run:
             starts = [self._counter + w * share + number * batch for w in range(self._setup.workers)]
             parts = [sample_indices(self._setup.seed, start, batch, self._items) for start in starts]
             losses = self._fleet.step(parts, before + number)
+            self.bar.at(before + number + 1, self._setup.steps, "steps")
             if time.monotonic() - self._told > SAY_EVERY_S:
                 self._told = time.monotonic()
                 check_finite(losses, before + number)

@@ -12,6 +12,7 @@ from shoal.apps.bench.converge.outcome import Outcome
 from shoal.apps.bench.converge.setup import Say, Setup
 from shoal.apps.bench.converge.simulated import Teller, stated, step_seconds, with_snapshots
 from shoal.apps.bench.converge.twin import make_trainer, validate
+from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.base.layout import Layout
@@ -33,17 +34,18 @@ def train(setup: Setup, say: Say) -> Outcome:
     fragments = strategy.schedule.fragments
     layout = make_trainer(setup, fragments).layout
     sizes = tuple(len(range(number, setup.workers, REGIONS)) for number in range(REGIONS))
-    played = country.play(
-        country.Country(
-            recipe=_for_hubs(with_snapshots(setup.recipe, layout.numel, setup.workers), max(sizes)),
-            manifest=setup.corpus.manifest,
-            make_trainer=lambda: make_trainer(setup, fragments),
-            regions=sizes,
-            step_s=step_seconds(strategy.region),
-            seed=setup.seed,
-        ),
-        Teller(setup, say),
-    )
+    with Bar(plain=False) as bar:
+        played = country.play(
+            country.Country(
+                recipe=_for_hubs(with_snapshots(setup.recipe, layout.numel, setup.workers), max(sizes)),
+                manifest=setup.corpus.manifest,
+                make_trainer=lambda: make_trainer(setup, fragments),
+                regions=sizes,
+                step_s=step_seconds(strategy.region),
+                seed=setup.seed,
+            ),
+            Teller(setup, say, bar),
+        )
     return _outcome(setup, layout, played)
 
 

@@ -14,6 +14,7 @@ import torch
 
 from shoal.apps.bench.converge.fleet import StackedFleet
 from shoal.apps.bench.converge.setup import Inner, Say, Setup
+from shoal.apps.progress import tracked
 from shoal.data.assignment import Indices, sample_indices
 from shoal.training.spec import GptSpec
 from shoal.training.trainer import TorchTrainer
@@ -63,7 +64,7 @@ def train_twin(setup: Setup, say: Say) -> float:
     inner, told = setup.twin_inner, time.monotonic()
     step_of, evaluate = _learner(setup, inner)
     each, items = setup.workers * inner.batch_size, setup.corpus.manifest.train_items
-    for step in range(setup.steps):
+    for step in tracked(range(setup.steps), setup.steps, "steps", plain=False):
         loss = step_of(sample_indices(setup.seed, step * each, each, items), step)
         if time.monotonic() - told > SAY_EVERY_S:
             told = time.monotonic()
