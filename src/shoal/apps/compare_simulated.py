@@ -42,7 +42,9 @@ def simulate(
             "SH-RECIPE-03", "a model of one's own is not trained here", "use a model by its kind"
         )
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    torch.set_num_threads(1)  # Small models gain nothing from more, and the curve's last digits would depend on them.
+    torch.set_num_threads(
+        1
+    )  # Small models gain nothing from more, and the curve's last digits would depend on them.
     loop = SimLoop(seed, event_budget=calm.NO_END)
     world = _TrainingWorld(
         loop, fleet, recipe, seed, read_corpus(recipe.data), until_loss, prices or Prices()

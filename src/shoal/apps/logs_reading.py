@@ -15,7 +15,7 @@ from typing import Any
 from shoal.apps.home import find_home
 from shoal.apps.node_status import show_count
 from shoal.apps.printable import printable
-from shoal.base.disk import Buffer, Disk, SubDisk
+from shoal.base.disk import Buffer, Disk, SubDisk, WriteAt
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.base.units import show_bytes
@@ -100,7 +100,7 @@ class Untouched:
     def write_at(self, path: str, offset: int, data: Buffer) -> None:
         raise AssertionError(f"a reader wrote {path}")
 
-    def reserve(self, path: str, size_bytes: int) -> None:
+    def reserve(self, path: str, size_bytes: int) -> WriteAt:
         raise AssertionError(f"a reader wrote {path}")
 
     def append(self, path: str, data: Buffer) -> None:

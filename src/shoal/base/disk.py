@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
+WriteAt = Callable[[int, Buffer], None]
+"""Places bytes at an offset of one file."""
 
 
 class Disk(Protocol):
@@ -26,9 +28,10 @@ class Disk(Protocol):
         """Create or replace the file's content, unsynced; makes parent folders."""
 
     def write_at(self, path: str, offset: int, data: Buffer) -> None: ...
-    def reserve(self, path: str, size_bytes: int) -> None:
+    def reserve(self, path: str, size_bytes: int) -> WriteAt:
         """Take the room that the file will need, made if it is not there; its content stays as it is. Where that is
-        not possible nothing happens, except that a full disk is known earlier."""
+        not possible nothing happens, except that a full disk is known earlier. Gives what writes to this very file,
+        whatever its name leads to by then."""
 
     def append(self, path: str, data: Buffer) -> None: ...
     def truncate(self, path: str, size: int) -> None: ...
@@ -67,8 +70,8 @@ class SubDisk:
     def write_at(self, path: str, offset: int, data: Buffer) -> None:
         self._disk.write_at(self._at(path), offset, data)
 
-    def reserve(self, path: str, size_bytes: int) -> None:
-        self._disk.reserve(self._at(path), size_bytes)
+    def reserve(self, path: str, size_bytes: int) -> WriteAt:
+        return self._disk.reserve(self._at(path), size_bytes)
 
     def append(self, path: str, data: Buffer) -> None:
         self._disk.append(self._at(path), data)

@@ -19,7 +19,7 @@ from functools import lru_cache, partial
 import blake3
 import msgspec
 
-from shoal.base.disk import Buffer, Disk
+from shoal.base.disk import Buffer, Disk, WriteAt
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.replica.borrowing import borrowed, look_alikes
@@ -120,6 +120,8 @@ class _Arriving:
     missing: set[int] = field(default_factory=set)
     moved: bool = True
     """Something happened to it since it was last pruned."""
+    write_at: WriteAt | None = None
+    """Writes to its file, where room was taken for it."""
 
     @property
     def here_bytes(self) -> int:
@@ -229,7 +231,8 @@ class BlobStore:
         with self._door(blob):
             arriving = self._arriving.get(blob)
             if arriving is not None and arriving.missing:
-                self._disk.reserve(_path(blob) + ".part", min(arriving.chunks.size_bytes, ROOM_BYTES))
+                room_bytes = min(arriving.chunks.size_bytes, ROOM_BYTES)
+                arriving.write_at = self._disk.reserve(_path(blob) + ".part", room_bytes)
 
     def add(self, blob: BlobId, index: int, data: Buffer) -> bool:
         """Take one chunk. False if it is not the chunk the list names, whoever sent it."""
@@ -244,7 +247,8 @@ class BlobStore:
             return False
         if self._arriving.get(blob) is not arriving:
             return self.has(blob)  # A late chunk must not begin another file.
-        self._disk.write_at(_path(blob) + ".part", arriving.chunks.span(index)[0], data)
+        write_at = arriving.write_at or partial(self._disk.write_at, _path(blob) + ".part")
+        write_at(arriving.chunks.span(index)[0], data)
         with self._lock:
             if index in arriving.missing and self._arriving.get(blob) is arriving:
                 self._note(f"{blob}.part", self._noted(f"{blob}.part") + len(data))

@@ -7,8 +7,9 @@ anything else may be there, be gone, or be torn, as the seed decides.
 from __future__ import annotations
 
 import random
+from functools import partial
 
-from shoal.base.disk import Buffer, folder_of
+from shoal.base.disk import Buffer, WriteAt, folder_of
 
 
 class _Inode:
@@ -66,13 +67,10 @@ class SimDisk:
         self._made(path).replace(data)
 
     def write_at(self, path: str, offset: int, data: Buffer) -> None:
-        live = self._made(path).changing(offset)
-        if len(live) < offset:
-            live.extend(bytes(offset - len(live)))
-        live[offset : offset + len(data)] = data
+        _place(self._made(path), offset, data)
 
-    def reserve(self, path: str, size_bytes: int) -> None:
-        self._made(path)
+    def reserve(self, path: str, size_bytes: int) -> WriteAt:
+        return partial(_place, self._made(path))
 
     def append(self, path: str, data: Buffer) -> None:
         inode = self._made(path)
@@ -156,3 +154,10 @@ def _what_is_left(inode: _Inode, rng: random.Random) -> bytes:
         shared += 1
     cut = rng.randint(shared, len(inode.live)) if len(inode.live) > shared else shared
     return bytes(inode.live[:cut])
+
+
+def _place(inode: _Inode, offset: int, data: Buffer) -> None:
+    live = inode.changing(offset)
+    if len(live) < offset:
+        live.extend(bytes(offset - len(live)))
+    live[offset : offset + len(data)] = data
