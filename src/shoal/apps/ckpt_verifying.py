@@ -18,7 +18,7 @@ from shoal.apps.logs_reading import find_log
 from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
-from shoal.base.rot import SUFFIX, is_sound
+from shoal.base.rot import SUFFIX, checksum, is_sound
 from shoal.checkpoint.archive import ChunkArchive
 from shoal.node.keeping import COORDINATORS, is_summed
 from shoal.replica.blobs import chunk_list, is_blob_id
@@ -160,14 +160,10 @@ def _small_damages(root: Path) -> Iterator[Damage]:
         path = beside.with_name(beside.name.removesuffix(SUFFIX))
         if not path.is_file():
             yield Damage(path=path, what="is missing", kind="small", run=NO_RUN)
-        elif not _looks_like_a_sum(beside.read_bytes()):
-            yield Damage(path=beside, what="is no checksum any more", kind="small", run=NO_RUN)
         elif not is_sound(path.read_bytes(), beside.read_bytes()):
             yield Damage(path=path, what="is not what its checksum says", kind="small", run=NO_RUN)
-
-
-def _looks_like_a_sum(data: bytes) -> bool:
-    return len(data) == 65 and data.endswith(b"\n") and all(byte in b"0123456789abcdef" for byte in data[:-1])
+        elif beside.read_bytes() != checksum(path.read_bytes()):
+            yield Damage(path=beside, what="is no longer the file's checksum", kind="small", run=NO_RUN)
 
 
 def _blob_damages(folder: Path) -> Iterator[Damage]:
