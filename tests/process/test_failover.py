@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from .fleet import Fleet, tiny
@@ -23,15 +24,18 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 
 
 def _stand_by(fleet: Fleet) -> Child:
-    """Another coordinator with the same key and a home of its own, once it knows who leads."""
+    """Another coordinator with the same key and a home of its own, once it knows who leads, and tells whoever asks."""
     home = fleet.home_of("second")
     (home / "coordinator").mkdir(parents=True, mode=0o700)
     shutil.copy(fleet.home / "coordinator" / "key", home / "coordinator" / "key")
     shutil.copy(fleet.home / "coordinator" / "admin-token", home / "coordinator" / "admin-token")
     ports = ["--control-port", str(free_port()), "--blob-port", str(free_port())]
-    arguments = ["serve", "--home", str(home), "--store", fleet.store_url, "--shared", "--port", "0", *ports]
-    child = fleet._start("second", arguments, "")
+    api = free_port()
+    place = ["--home", str(home), "--store", fleet.store_url, "--shared", "--port", str(api)]
+    child = fleet._start("second", ["serve", *place, *ports], "")
     fleet.until(lambda: "standing by" in child.out.read_text(), 40, "the second coordinator stands by")
+    answer = httpx.get(f"http://127.0.0.1:{api}/api/v1/runs", timeout=20)
+    assert (answer.status_code, answer.json()["code"]) == (503, "SH-LEAD-03")
     return child
 
 
@@ -56,6 +60,11 @@ def test_another_coordinator_takes_over(pair: Fleet) -> None:
     _follow(pair, second)
     for name in NAMES:
         pair.contributes(name, after=len(known), within_s=60)
+
+    # A node that starts again finds the second too, though its ticket is older than that.
+    pair.nodes["ada"].kill()
+    pair.join("ada")
+    pair.contributes("ada", after=pair.length(), within_s=60)
 
     links = stored_log(pair)
     check_log(links)

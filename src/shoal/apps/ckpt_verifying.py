@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import blake3
-
 from shoal.apps.ckpt_reading import opened
 from shoal.apps.ckpt_repairing import Repairing, repair_store
 from shoal.apps.home import find_home
@@ -20,8 +18,9 @@ from shoal.apps.logs_reading import find_log
 from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
-from shoal.base.rot import SUFFIX, is_sound
+from shoal.base.rot import SUFFIX, checksum, is_sound
 from shoal.checkpoint.archive import ChunkArchive
+from shoal.node.keeping import COORDINATORS, is_summed
 from shoal.replica.blobs import chunk_list, is_blob_id
 from shoal.runlog.entries import Claim
 from shoal.runlog.evidence import read_proof
@@ -31,7 +30,6 @@ from shoal.wire.signed import Signed, parse
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.sqlstore import SqlLogStore
 
-SUM_BYTES = 32
 NO_RUN = RunId("")
 WHOLE_AGAIN = ("repaired", "set aside for good")
 
@@ -162,14 +160,10 @@ def _small_damages(root: Path) -> Iterator[Damage]:
         path = beside.with_name(beside.name.removesuffix(SUFFIX))
         if not path.is_file():
             yield Damage(path=path, what="is missing", kind="small", run=NO_RUN)
-        elif not _looks_like_a_sum(beside.read_bytes()):
-            yield Damage(path=beside, what="is no checksum any more", kind="small", run=NO_RUN)
         elif not is_sound(path.read_bytes(), beside.read_bytes()):
             yield Damage(path=path, what="is not what its checksum says", kind="small", run=NO_RUN)
-
-
-def _looks_like_a_sum(data: bytes) -> bool:
-    return len(data) == 65 and data.endswith(b"\n") and all(byte in b"0123456789abcdef" for byte in data[:-1])
+        elif beside.read_bytes() != checksum(path.read_bytes()):
+            yield Damage(path=beside, what="is no longer the file's checksum", kind="small", run=NO_RUN)
 
 
 def _blob_damages(folder: Path) -> Iterator[Damage]:
@@ -184,7 +178,7 @@ def _blob_damages(folder: Path) -> Iterator[Damage]:
 
 def _private_damages(folder: Path, run: RunId, view: RunView | None) -> Iterator[Damage]:
     """What a node keeps for itself: the last claim by its signature, the state behind it by the claim, a hub's
-    alignment by its checksum, a proof by what it proves."""
+    alignment and the coordinators' addresses by their checksums, a proof by what it proves."""
     outbox, claim = folder / "outbox", None
     if outbox.is_file():
         signed = parse(outbox.read_bytes(), Signed)
@@ -197,9 +191,8 @@ def _private_damages(folder: Path, run: RunId, view: RunView | None) -> Iterator
         named = claim is not None and path.name == f"local-{claim.sequence}"
         if named and claim is not None and chunk_list(path.read_bytes()).blob != claim.local_after:
             yield Damage(path=path, what="is not the state that its claim names", kind="private", run=run)
-    for path in sorted(folder.rglob("alignment-*")):
-        data = path.read_bytes()
-        if _sum_of(data[SUM_BYTES:]) != data[:SUM_BYTES]:
+    for path in sorted([*folder.rglob("alignment-*"), *folder.glob(COORDINATORS)]):
+        if not is_summed(path.read_bytes()):
             yield Damage(path=path, what="is not what its checksum says", kind="private", run=run)
     for path in sorted(folder.rglob(f"kept-*/{RECORD}")):
         if not is_record(path.read_bytes()):
@@ -210,7 +203,3 @@ def _private_damages(folder: Path, run: RunId, view: RunView | None) -> Iterator
         if view and keys_known and read_proof(path.read_bytes(), run, *keys_known) is None:
             what = f"proves nothing against {view.coordinator[:12]}"
             yield Damage(path=path, what=what, kind="private", run=run)
-
-
-def _sum_of(data: bytes) -> bytes:
-    return blake3.blake3(data).digest()

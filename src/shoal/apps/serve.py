@@ -270,7 +270,7 @@ async def _serve_parts(
 
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(desk.service.serve(), name="coordinator")]
-        await _stand_by(desk.service, asked, say)
+        await _stand_by(desk.service, asked, say, options, api_socket)
         if asked.is_set():
             running[0].cancel()
             return
@@ -308,16 +308,37 @@ def _certificate(options: ServeOptions) -> Certificate | None:
     return certificate_for(options.home.coordinator, names, options.api_cert, options.api_key)
 
 
-async def _stand_by(service: CoordinatorService, asked: asyncio.Event, say: Callable[[str], None]) -> None:
-    """Wait until the coordinator serves, or is asked to stop; say so if another one leads."""
+async def _stand_by(
+    service: CoordinatorService,
+    asked: asyncio.Event,
+    say: Callable[[str], None],
+    options: ServeOptions,
+    api_socket: socket.socket,
+) -> None:
+    """Wait until the coordinator serves, or is asked to stop; say so if another one leads, over HTTP too."""
+    from shoal.apps.api.server import ApiServer
+    from shoal.apps.api.standing import make_standing_app
+
     told = ""
-    while not service.ready.is_set() and not asked.is_set():
-        leader = service.lead.standing.leader if service.lead is not None else None
-        if leader is not None and leader.address not in ("", told, service.address):
-            told = leader.address
-            say(f"standing by: the coordinator at {printable(told)} leads")
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(service.ready.wait(), LOOK_S)
+    async with asyncio.TaskGroup() as tasks:
+        api: ApiServer | None = None
+        while not service.ready.is_set() and not asked.is_set():
+            if (leader := _leader_of(service)) not in ("", told, service.address):
+                told = leader
+                say(f"standing by: the coordinator at {printable(told)} leads")
+                if api is None:
+                    api = ApiServer(make_standing_app(lambda: _leader_of(service)), _certificate(options))
+                    # On a copy, which the server closes: the port stays this coordinator's.
+                    tasks.create_task(api.serve(sockets=[api_socket.dup()]), name="http api, standing by")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(service.ready.wait(), LOOK_S)
+        if api is not None:
+            api.should_exit = True
+
+
+def _leader_of(service: CoordinatorService) -> str:
+    """Where the coordinator is that leads this one's store; empty if none is known to."""
+    return service.lead.standing.leader.address if service.lead is not None else ""
 
 
 def _name(home: Home) -> str:

@@ -62,6 +62,7 @@ CODES: dict[str, str] = {
     "SH-KEY-05": "the run asks for hybrid signatures",
     "SH-LEAD-01": "another coordinator has taken over",
     "SH-LEAD-02": "a run's coordinators do not make a majority",
+    "SH-LEAD-03": "this coordinator stands by, and another leads",
     "SH-LOG-01": "an entry of the log was altered, is missing or out of order",
     "SH-LOG-02": "the coordinator signed two different entries for one position",
     "SH-LOG-03": "the log's head is not what the writer expected",

@@ -168,13 +168,14 @@ class CoordinatorService:
         if self.lead is not None:
             copies = Copies(self.host, self.store, self.blob_store, self._other, self._serve_copies)
             await self.lead.win(self.host, self.address, self._blob_address, copies.follow)
-        await self._open_runs()
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            if self.lead is not None:  # From here on: to check long logs may take longer than a lease.
+                tasks.create_task(self.lead.hold(self.host, self._tell_coordinators), name="hold the lead")
+            await self._open_runs()
             self.elections.start(self.address, self._blob_address)
             tasks.create_task(self._tick(), name="coordinator ticks")
             if self.lead is not None:
-                tasks.create_task(self.lead.hold(self.host, self._tell_coordinators), name="hold the lead")
                 tasks.create_task(self.supplies.mend(), name="bring what the last leader had")
             self.ready.set()
             await self._tell_coordinators()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import blake3
 import msgspec
 
 from shoal.base.disk import Disk, write_atomic
@@ -23,8 +24,15 @@ from shoal.wire.identity import node_id
 from shoal.wire.signed import Signed, parse
 
 _OUTBOX = "outbox"
+COORDINATORS = "coordinators"
 RECEIPTS = "receipts"
 RECEIPTS_KEPT = 1000
+SUM_BYTES = 32
+
+
+def is_summed(data: bytes) -> bool:
+    """True if the bytes begin with the checksum of the rest."""
+    return blake3.blake3(data[SUM_BYTES:]).digest() == data[:SUM_BYTES]
 
 
 class Keeping:
@@ -75,6 +83,17 @@ class Keeping:
         # What rotted is as good as lost: it costs momentum, and the claim goes out all the same.
         sound = chunk_list(local).blob == claim.local_after
         return Outgoing(claim=claim, signed=signed), local if sound else b""
+
+    def save_coordinators(self, addresses: tuple[str, ...]) -> None:
+        """Keep where the run's coordinators were said to be, for the next start."""
+        encoded = msgspec.msgpack.encode(addresses)
+        write_atomic(self._disk, COORDINATORS, blake3.blake3(encoded).digest() + encoded, self._reached)
+
+    def load_coordinators(self) -> tuple[str, ...]:
+        """The addresses that were kept; none if the file is damaged: the ticket has some, and more are told soon."""
+        data = self._disk.read(COORDINATORS) if self._disk.size(COORDINATORS) is not None else b""
+        encoded = data[SUM_BYTES:]
+        return msgspec.msgpack.decode(encoded, type=tuple[str, ...]) if is_summed(data) else ()
 
     def save_receipt(self, page: int, encoded: bytes) -> None:
         """Keep what the coordinator signed that this node has earned; of many, the last ones, which say it all."""

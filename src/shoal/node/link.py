@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from msgspec import structs
 
@@ -46,13 +47,22 @@ class ControlLink:
     """One node's connection to its coordinator, through all its breaks."""
 
     def __init__(
-        self, host: Host, identity: Identity, invitation: Invitation, post: Callable[[Event], None]
+        self,
+        host: Host,
+        identity: Identity,
+        invitation: Invitation,
+        post: Callable[[Event], None],
+        keep: Callable[[tuple[str, ...]], None],
     ) -> None:
+        """`keep` is told where the run's coordinators are, whenever that changes."""
         self.heartbeat_s = 2.0
         self._host = host
         self._identity = identity
         self._invitation = invitation
         self._post = post
+        self._keep = keep
+        self.told: tuple[str, ...] = ()
+        """Where the coordinator said that coordinators are, lately or before this start."""
         self._channel: Channel | None = None
         self._left = False
         self._heard_at = 0.0
@@ -88,8 +98,7 @@ class ControlLink:
 
     def _where(self) -> Invitation:
         """The ticket's addresses, and those that the coordinator has told of since."""
-        told = [address for address in self._peers.coordinators if 0 < len(address) <= MAX_ADDRESS]
-        every = dict.fromkeys((*self._invitation.addresses, *told[:MAX_COORDINATORS]))
+        every = dict.fromkeys((*self._invitation.addresses, *self.told))
         return replace(self._invitation, addresses=tuple(every))
 
     async def _listen(self, channel: Channel, welcome: Welcome) -> None:
@@ -109,6 +118,7 @@ class ControlLink:
                     break
                 if isinstance(message, Peers) and message.edition > self._peers.edition:
                     self._peers = updated(self._peers, message)
+                    await self._remember(self._peers.coordinators)
                 self._hear(message, channel)
         except (ChannelClosed, ShoalError):
             pass
@@ -117,6 +127,12 @@ class ControlLink:
         await channel.close()
         if refusal is not None:
             raise refused(refusal)
+
+    async def _remember(self, coordinators: tuple[str, ...]) -> None:
+        told = [address for address in coordinators if 0 < len(address) <= MAX_ADDRESS]
+        if told and tuple(told[:MAX_COORDINATORS]) != self.told:
+            self.told = tuple(told[:MAX_COORDINATORS])
+            await self._host.work(partial(self._keep, self.told))
 
     def _hear(self, message: Message, channel: Channel) -> None:
         if isinstance(message, _ASKED):

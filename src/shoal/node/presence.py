@@ -64,7 +64,7 @@ class Presence(ABC):
         self._local: bytes | None = None
         """The last claim before this start, and the private state that followed it."""
         self._blob_address = ""
-        self._link = ControlLink(host, identity, invitation, self._post)
+        self._link = ControlLink(host, identity, invitation, self._post, self.keeping.save_coordinators)
         self.meter = NodeMeter(invitation.coordinator)
         timed = TimedHost(host, self.meter.links)
         swarm = Swarm(timed, self.blobs, invitation.run, timeout_s=REQUEST_TIMEOUT_S)
@@ -125,6 +125,7 @@ class Presence(ABC):
         """Load what this node kept, and offer it to peers."""
         load_view = partial(self.keeping.load_view, self.invitation.coordinator)
         view = await self.host.work(load_view)
+        self._link.told = await self.host.work(self.keeping.load_coordinators)
         kept = await self.host.work(self.keeping.load_outgoing)
         if kept is not None and not self._own_claim(kept[0], view):
             kept = None  # It rotted, and nobody would take it.

@@ -115,3 +115,12 @@ def test_a_proof_is_kept_for_everyone_to_check() -> None:
         disk.crash(random.Random(seed))
         assert _keeping(disk).load_proof() == b"two entries"
     assert f"proof-{RUN[:12]}.msgpack" in disk.list(f"runs/{RUN}")
+
+
+def test_where_coordinators_are_comes_back_unless_it_is_damaged() -> None:
+    disk = SimDisk()
+    assert _keeping(disk).load_coordinators() == ()
+    _keeping(disk).save_coordinators(("a:1", "b:2"))
+    assert _keeping(disk).load_coordinators() == ("a:1", "b:2")
+    disk.write_at(f"runs/{RUN}/coordinators", 35, b"!")
+    assert _keeping(disk).load_coordinators() == ()

@@ -41,7 +41,7 @@ class Place:
         self._offered = ResourcesByRun({RUN: resources})
         self._node = identity.node
         invitation = Invitation(coordinator=COORDINATOR.node, addresses=(), run=RUN, token="")
-        link = ControlLink(self.host, identity, invitation, lambda event: None)
+        link = ControlLink(self.host, identity, invitation, lambda event: None, lambda addresses: None)
         self.watch = Watch(self.host, RUN, link, self.evidence)
 
     async def peer(self) -> Peer:

@@ -24,6 +24,7 @@ _STATUS = {
     "SH-API-03": 422,
     "SH-API-05": 403,
     "SH-CREDIT-02": 404,
+    "SH-LEAD-03": 503,
     "SH-POOL-01": 503,
     "SH-POOL-02": 403,
     "SH-RUN-01": 409,
