@@ -77,8 +77,5 @@ def test_two_with_one_store_need_one_key(pair: Fleet) -> None:
     ports = ["--control-port", str(free_port()), "--blob-port", str(free_port())]
     home = ["--home", str(pair.home_of("stranger")), "--port", "0"]
     stranger = pair._start("stranger", ["serve", *home, "--store", pair.store_url, "--shared", *ports], "")
-    pair.until(lambda: "standing by" in stranger.out.read_text(), 40, "the stranger stands by")
-    assert pair.coordinator is not None
-    pair.coordinator.kill()
-    assert stranger.ended(40) == 1
+    assert stranger.ended(40) == 1, "it could never lead, and would say that it stands by"
     assert "SH-KEY-02" in stranger.err.read_text()

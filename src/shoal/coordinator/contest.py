@@ -18,8 +18,7 @@ from shoal.coordinator.admission import TOKEN_PREFIX
 from shoal.coordinator.changing import WISH_PREFIX
 from shoal.coordinator.doorkeeping import USE_PREFIX
 from shoal.runlog.ballots import Election, Tail, Tally
-from shoal.runlog.chain import BadEntry, read_link
-from shoal.runlog.entries import Genesis
+from shoal.runlog.chain import BadEntry, genesis_of
 from shoal.runlog.voter import Voter
 from shoal.strategy.recipe import recipe_in_log
 from shoal.wire.ballots import NO_BALLOT, Ballot, Known
@@ -77,7 +76,7 @@ class Contest:
 
 def enter(store: LogStore, run: RunId, entries: list[bytes], public: bytes) -> Contest | None:
     """A run of the store, if it is one that a majority keeps. Raises SH-LOG-01 or SH-KEY-02."""
-    genesis = _genesis(entries)
+    genesis = genesis_of(entries)
     coordinators = recipe_in_log(genesis.recipe).membership.coordinators if genesis is not None else ()
     if genesis is None or not coordinators:
         return None
@@ -98,15 +97,6 @@ def enter(store: LogStore, run: RunId, entries: list[bytes], public: bytes) -> C
                 "move the store away: the other coordinators and the members have the log",
             ) from None
     return Contest(run, genesis.recipe, coordinators, tail, Voter(store, run, lambda: public))
-
-
-def _genesis(entries: list[bytes]) -> Genesis | None:
-    """None where it cannot be read, which whoever serves the run is told."""
-    try:
-        body = read_link(entries[0]).entry.body if entries else None
-    except BadEntry:
-        return None
-    return body if isinstance(body, Genesis) else None
 
 
 async def small_values(host: Host, store: LogStore, contest: Contest) -> tuple[tuple[str, bytes], ...]:

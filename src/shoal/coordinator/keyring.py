@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from shoal.base.ids import NodeId
+from shoal.base.errors import ShoalError
+from shoal.base.ids import NodeId, RunId
+from shoal.base.logstore import LogStore
 from shoal.coordinator.admission import node_of
-from shoal.runlog.chain import BadEntry
+from shoal.runlog.chain import BadEntry, genesis_of
 from shoal.runlog.entries import Rotated
 from shoal.runlog.keys import Handover, Keys, Revocation, news_in, open_line, shown_line
 from shoal.runlog.view import RunView
 from shoal.wire.hybrid import PUBLIC_BYTES
-from shoal.wire.identity import Identity, is_hybrid
+from shoal.wire.identity import Identity, is_hybrid, node_id
 from shoal.wire.messages import Hello, Proof, Refuse
 from shoal.wire.signed import Signed, is_signed, open_signed
 
@@ -112,6 +114,23 @@ def leads_to(view: RunView, identity: Identity) -> bool:
     except BadEntry:
         return False
     return line[-1].new == signer.public
+
+
+def check_founder(store: LogStore, identity: Identity) -> None:
+    """Raise SH-KEY-02 if all runs of the store are another's: who has this identity could stand by, and never lead."""
+    found = {run: genesis_of(list(store.read(run, 0, 1))) for run in store.runs()}
+    founders = {run: node_id(genesis.coordinator) for run, genesis in found.items() if genesis is not None}
+    if founders and identity.node not in founders.values():
+        raise of_another_key(next(iter(founders)))
+
+
+def of_another_key(run: RunId) -> ShoalError:
+    return ShoalError(
+        "SH-KEY-02",
+        f"run {run[:12]} belongs to a coordinator with another key than this one's",
+        "start the coordinator with the home that founded the run, or in which its key was replaced; one that is to "
+        "stand by needs a copy of that key",
+    )
 
 
 def own_keys(identity: Identity) -> tuple[bytes, ...]:

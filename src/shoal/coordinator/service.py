@@ -59,10 +59,7 @@ from shoal.coordinator.events import (
     Tell,
     Ticked,
 )
-from shoal.coordinator.keyring import (
-    leads_to,
-    own_keys,
-)
+from shoal.coordinator.keyring import check_founder, leads_to, of_another_key, own_keys
 from shoal.coordinator.leading import Lead
 from shoal.coordinator.machine import CoordinatorMachine
 from shoal.coordinator.paying import open_books
@@ -166,6 +163,7 @@ class CoordinatorService:
         self._blob_address = await self.host.offer(self._resources)
         self.address = await self.host.listen(self._doors.serve)
         if self.lead is not None:
+            await self.host.work(lambda: check_founder(self.store, self.identity))
             copies = Copies(self.host, self.store, self.blob_store, self._other, self._serve_copies)
             await self.lead.win(self.host, self.address, self._blob_address, copies.follow)
         async with asyncio.TaskGroup() as tasks:
@@ -229,11 +227,7 @@ class CoordinatorService:
                 "restore the store from a copy; `shoal log verify` shows where it breaks",
             )
         if not leads_to(view, self.identity):
-            raise ShoalError(
-                "SH-KEY-02",
-                f"run {run[:12]} belongs to a coordinator with another key than this one's",
-                "start the coordinator with the home that founded the run, or in which its key was replaced",
-            )
+            raise of_another_key(run)
         kept = await self.host.work(lambda: self.store.kept(run, CLAIM_PREFIX))
         wishes = await self.host.work(lambda: self.store.kept(run, WISH_PREFIX))
         tokens = await self.host.work(lambda: self.store.kept(run, TOKEN_PREFIX))

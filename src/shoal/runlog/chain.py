@@ -70,6 +70,15 @@ def _read(encoded: bytes) -> Link:
 _remembered = lru_cache(maxsize=512)(_read)
 
 
+def genesis_of(entries: list[bytes]) -> Genesis | None:
+    """What a log begins with; None where that cannot be read."""
+    try:
+        body = read_link(entries[0]).entry.body if entries else None
+    except BadEntry:
+        return None
+    return body if isinstance(body, Genesis) else None
+
+
 def check_signature(link: Link, public: bytes) -> bool:
     return verify(public, "Entry", link.signed.payload, link.signed.signature)
 
