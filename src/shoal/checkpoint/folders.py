@@ -148,7 +148,9 @@ def _data(folder: Path, genesis: Genesis) -> list[bytes]:
 
 def _other(folder: Path, why: str) -> ShoalError:
     return ShoalError(
-        "SH-CKPT-05", f"{folder} cannot be taken as a checkpoint: {why}", "fetch it again from a good source"
+        "SH-CKPT-05",
+        f"{folder} cannot be taken as a checkpoint: {why}",
+        "check the path, or fetch it again from a good source",
     )
 
 

@@ -151,7 +151,9 @@ class FsspecPlace:
             files, root = opened.url_to_fs(self._address)
         except (ImportError, ValueError) as error:
             raise ShoalError(
-                "SH-CKPT-06", f"{self._address}: {error}", "pip install 'shoal[places]'"
+                "SH-CKPT-06",
+                f"{self._address}: {error}",
+                "name a place by s3://, file:// or another kind that fsspec knows; for most: pip install 'shoal[places]'",
             ) from error
         return files, str(root).rstrip("/")
 
