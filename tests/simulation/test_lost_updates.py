@@ -81,9 +81,14 @@ def test_an_update_that_one_live_node_holds_is_found_among_the_silent(how: str) 
 
     async def story() -> None:
         step, found = await sealed_with_few_holders(fleet, GONE)
-        alive = found.pop()
-        others = [machine.name for machine in fleet.nodes if machine.name not in (*found, alive)]
-        silence(fleet, [*found, *others][:GONE], how)
+        alive, everybody = found.pop(), {machine.name for machine in fleet.nodes}
+        held = [set(holders(fleet, update.claim.blob)) for update in step.updates]
+        gone: list[str] = []
+        for name in (*found, *sorted(everybody - {*found, alive})):
+            if len(gone) < GONE and all(have - {*gone, name} for have in held):
+                gone.append(name)
+        assert set(found) <= set(gone) and len(gone) >= GONE // 2
+        silence(fleet, gone, how)
         await fleet.rounds(3, 2 * DEADLINE_S)
         assert fleet.view.stands(step.position) and not fleet.bodies(Rewind)
 

@@ -19,6 +19,7 @@ from .regions import RUN, Country, halos_recipe
 
 TARGET = torch.linspace(-1, 1, 40)
 PLAIN = {"codec": {"kind": "none"}}
+ROUNDED = 0.004
 
 
 def _recipe(**changes: Any) -> Any:
@@ -102,9 +103,9 @@ def _check_updates(country: Country, region: str, ledger: Ledger, *, skip: set[i
             assert view.attested[upto], "a hub claims what its members attested"
             way = _own_way(view, states, after, upto)
             sent = -_values(country, region, claim)
-            assert float((sent - way).abs().max()) < 0.004, "but for what the graft's code rounds away"
+            assert float((sent - way).abs().max()) < ROUNDED, "but for what the graft's code rounds away"
             longest, checked = max(longest, float(way.abs().max())), checked + 1
-    assert longest > 0.1
+    assert longest > 10 * ROUNDED, "there is something to compare"
     return checked
 
 

