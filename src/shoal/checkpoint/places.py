@@ -153,7 +153,7 @@ class FsspecPlace:
             raise ShoalError(
                 "SH-CKPT-06",
                 f"{self._address}: {error}",
-                "name a place by s3://, file:// or another kind that fsspec knows; for most: pip install 'shoal[places]'",
+                "name a place by s3:// or another kind that fsspec knows; for most: pip install 'shoal[places]'",
             ) from error
         return files, str(root).rstrip("/")
 
