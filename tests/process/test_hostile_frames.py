@@ -36,7 +36,7 @@ from .fleet import Fleet
 
 TIMEOUT_S = 20.0
 WAIT = b"\0wait"
-"""In a list of frames to send: hear one first."""
+"""In a list of frames to send: be welcomed first, and before that hear what everybody is told meanwhile."""
 
 
 def _raw(fleet: Fleet, port: int) -> ssl.SSLSocket:
@@ -116,7 +116,8 @@ def _control(fleet: Fleet, reply: Callable[[Challenge], list[bytes | str]]) -> l
             try:
                 for frame in reply(challenge):
                     if frame == WAIT:
-                        heard.append(await ws.recv(decode=False))
+                        while not (heard and isinstance(decode(heard[-1]), Welcome)):
+                            heard.append(await ws.recv(decode=False))
                     else:
                         await ws.send(frame)
                 while True:
