@@ -1,8 +1,8 @@
 """Named algorithms as a table over the pieces; a recipe may override any of them.
 
 A row's `inner` section, where it has one, belongs under the recipe's own: it holds where the recipe says nothing, and
-for the kind of optimiser that it names. Its `few` section takes the place of pieces in runs of fewer rounds than
-that.
+for the kind of optimiser that it names; so does its `warm_up`: one step in so many is the rise of a schedule that says
+where it ends. Its `few` section takes the place of pieces in runs of fewer rounds than that.
 """
 
 from __future__ import annotations
@@ -19,23 +19,24 @@ _COMMON: dict[str, Any] = {
 _GRADIENT = {"kind": "sgd", "lr": 1.0}
 """An inner step that is the gradient itself."""
 DEFAULT = "auto"
-NOT_PIECES = ("inner", "few", "rounds")
+NOT_PIECES = ("inner", "warm_up", "few", "rounds")
 LEAST_PART = 8
 """A preset splits batches only where every part has so many samples: smaller steps are too noisy."""
 
 _ROWS: dict[str, dict[str, Any]] = {
     # The default: Muon inside with little momentum of its own, since one node's is noisy; the momentum is outside,
-    # where it is everybody's. An eighth of the values as signs, often, beats two bits of each, rarely; but what is
-    # left out comes later, so that a run of few rounds sends two bits of each, often. Large batches are taken in two
-    # steps: docs/communication.md.
+    # where it is everybody's; its steps are long, hence the long warm-up. A twentieth of the values as signs, often,
+    # beats two bits of each, rarely; but what is left out comes later, so that a run of few rounds sends two bits of
+    # each. Large batches are taken in two steps: docs/communication.md.
     "auto": {
-        "schedule": {"steps": 10, "hide": 0.25},
-        "codec": {"kind": "ternary", "density": 0.134, "error_feedback": True},
+        "schedule": {"steps": 5, "hide": 0.25},
+        "codec": {"kind": "ternary", "density": 0.0527, "error_feedback": True},
         "aggregate": {"kind": "clipped-mean"},
         "outer": {"kind": "nesterov", "lr": 1.2, "momentum": 0.6},
         "inner": {"kind": "muon", "momentum": 0.85, "split": 2},
+        "warm_up": 6,
         "planner": {"kind": "aware"},
-        "few": {"rounds": 100, "codec": {"kind": "two-bit", "error_feedback": True}},
+        "few": {"rounds": 200, "codec": {"kind": "two-bit", "error_feedback": True}},
     },
     # Every step in sync: the baseline that everything else is measured against.
     "ddp": {
@@ -201,6 +202,9 @@ def inner_defaults(preset: str, inner: object) -> dict[str, Any]:
     batch = inner.get("batch_size") if isinstance(inner, dict) else None
     if not isinstance(batch, int) or batch < LEAST_PART * defaults.get("split", 1):
         defaults.pop("split", None)
+    total = inner.get("total_steps") if isinstance(inner, dict) else None
+    if "warm_up" in PRESETS[preset] and isinstance(total, int):
+        defaults["warmup_steps"] = max(1, total // PRESETS[preset]["warm_up"])
     if inner is None and defaults:
         return {"inner": defaults}
     if not isinstance(inner, dict) or inner.get("kind", defaults.get("kind")) != defaults.get("kind"):

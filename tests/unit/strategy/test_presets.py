@@ -45,10 +45,18 @@ def test_only_large_batches_are_split(inner: dict[str, object] | None, split: in
     assert isinstance(found, MuonSpec) and found.split == split
 
 
+def test_a_schedule_that_ends_rises_first_for_as_long_as_the_preset_needs() -> None:
+    ends = {"schedule": "cosine", "total_steps": 1200}
+    assert _recipe("auto", ends).inner.warmup_steps == 200
+    assert _recipe("auto", {**ends, "warmup_steps": 7}).inner.warmup_steps == 7
+    assert _recipe("auto", {**ends, "kind": "adamw"}).inner.warmup_steps == 0
+    assert _recipe("auto", {"batch_size": 8}).inner.warmup_steps == 0
+
+
 def test_another_optimiser_gets_none_of_the_presets_values() -> None:
     assert _recipe("auto", {"kind": "adamw"}).inner == AdamWSpec()
 
 
 def test_what_is_left_out_needs_rounds_to_come_later() -> None:
-    assert _recipe("auto", None, rounds=99).strategy.codec.kind == "two-bit"
-    assert _recipe("auto", None, rounds=100).strategy.codec.kind == "ternary"
+    assert _recipe("auto", None, rounds=199).strategy.codec.kind == "two-bit"
+    assert _recipe("auto", None, rounds=200).strategy.codec.kind == "ternary"

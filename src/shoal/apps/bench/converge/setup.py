@@ -176,6 +176,9 @@ def _recipe(preset: str, question: Question, steps: int, budget: dict[str, int])
         "storage": {"archive": False, "keep_bytes": 0},
         "evaluation": {"every": NEVER, "batches": VALIDATION_BATCHES},
     }
+    row = PRESETS.get(preset, {})
+    if "warm_up" in row and row["inner"]["kind"] == kind:
+        del values["inner"]["warmup_steps"]
     if is_outside(preset):
         rate = scale.outer_rates[PRESETS[preset]["outer"]["kind"]]
         values["strategy"] = outer_settings(preset, rate, steps, warm_up)
