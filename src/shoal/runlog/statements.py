@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from shoal.base.ids import BlobId, NodeId, RunId
@@ -243,7 +244,7 @@ def _says(view: RunView, word: Attestation | Folding | Screening | Verdict, sign
     return view.keys[word.node].signed(signed, type(word), word.at.position)
 
 
-def _updates_at(view: RunView, run: RunId, at: Head) -> tuple[Update, ...]:
+def _updates_at(view: RunView, run: RunId, at: Head) -> Sequence[Update]:
     step = view.step_at(at.position)
     if run != view.run or step is None or view.hashes[at.position] != at.hash:
         raise BadEntry("has an audit of a seal that does not stand in this log")

@@ -5,7 +5,12 @@ In flow checked seals; out flow frozen steps. Invariant: a step says everything 
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import overload
+
+import msgspec
 
 from shoal.base.ids import BlobId, NodeId
 from shoal.runlog.entries import Claim, Digest, Graft
@@ -36,6 +41,34 @@ class Update:
         return self.work.assignment.codec if self.work else 0
 
 
+class PackedUpdates(Sequence[Update]):
+    """Updates of a seal that is long past, as bytes: a fifth of the memory, opened anew by whoever asks."""
+
+    __slots__ = ("_count", "_packed")
+
+    def __init__(self, updates: Sequence[Update]) -> None:
+        self._count, self._packed = len(updates), zlib.compress(msgspec.msgpack.encode(tuple(updates)), 1)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Update: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Update]: ...
+    def __getitem__(self, index: int | slice) -> Update | Sequence[Update]:
+        return self._open()[index]
+
+    def __iter__(self) -> Iterator[Update]:
+        return iter(self._open())
+
+    def _open(self) -> tuple[Update, ...]:
+        return _UPDATES.decode(zlib.decompress(self._packed))
+
+
+_UPDATES = msgspec.msgpack.Decoder(tuple[Update, ...])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Totals:
     """How far the run is along its path, after some step of it."""
@@ -45,6 +78,7 @@ class Totals:
     steps: float = 0.0
     """Inner steps of a typical member."""
     tokens: int = 0
+    update_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +88,7 @@ class Step:
     position: int
     round: int
     fragments: tuple[int, ...]
-    updates: tuple[Update, ...]
+    updates: Sequence[Update]
     whole: int = 0
     """See `Seal.whole`."""
     totals: Totals = Totals()
@@ -98,7 +132,7 @@ class Step:
         return tuple(found)
 
     @property
-    def folded(self) -> tuple[Update, ...]:
+    def folded(self) -> Sequence[Update]:
         """The updates that move the state."""
         return () if self.pairs else self.updates
 
@@ -134,4 +168,5 @@ def added(before: Totals, updates: tuple[Update, ...], settled: list[Planned], f
         rounds=before.rounds + share,
         steps=before.steps + share * (sum(counts) / len(counts)),
         tokens=before.tokens + sum(update.claim.tokens for update in updates),
+        update_bytes=before.update_bytes + sum(update.claim.size_bytes for update in updates),
     )

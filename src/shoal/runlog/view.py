@@ -47,7 +47,7 @@ from shoal.runlog.pieces import held_pieces, lacking
 from shoal.runlog.rules import MAX_TEXT, Opened, check_body
 from shoal.runlog.sharding import by_shard, shards_of
 from shoal.runlog.statements import open_claim, read_receipts, require
-from shoal.runlog.steps import SavedState, Step, Totals, Update, added, position_of
+from shoal.runlog.steps import PackedUpdates, SavedState, Step, Totals, Update, added, position_of
 from shoal.runlog.work import OpenWork, Pace, Standing, expire_work, give_work, settle_work
 from shoal.wire.identity import node_id
 
@@ -58,6 +58,8 @@ _MOVE_KEPT = (Genesis, Snapshot, Rewind)
 """After these entries other saved states may be the kept ones."""
 ASSIGNMENTS_KEPT = 8
 VERDICTS_KEPT = 16
+STEPS_OPEN = 64
+"""The latest steps, which audits and plans look at, are never packed."""
 KEPT_SNAPSHOTS = 2
 """Saved states that everybody keeps, with the updates after them; older ones may be pruned."""
 
@@ -112,6 +114,8 @@ class RunView:
         self.attested: dict[int, dict[NodeId, Attestation]] = {}
         self.stopped: str | None = None
         self._kept: list[SavedState] | None = None
+        self._packed = 0
+        """So many steps at the path's beginning are packed."""
         self.rewound_at = -1
         """The position of the last rewind."""
         self.audit_words: list[tuple[int, Screening | Verdict]] = []
@@ -306,6 +310,7 @@ class RunView:
             case Snapshot():
                 saved = SavedState(body.at, body.state, body.blob, body.size_bytes, body.holders)
                 self.snapshots.append(saved)
+                self._pack()
             case Graft():
                 every = tuple(range(len(self.versions)))
                 place = self.steps_done
@@ -370,6 +375,13 @@ class RunView:
         self._close_round()
         gone = [node for node in self.planned if not self.members[node].present]
         self.pace.sealed(entry.time_ms, settled, expire_work(self.planned, self.round, gone))
+
+    def _pack(self) -> None:
+        """Steps that no rewind reaches and nobody asks for every round take less memory as bytes."""
+        old = bisect_left(self.path, self.kept_states()[0].at, key=position_of)
+        for index in range(self._packed, min(old, len(self.path) - STEPS_OPEN)):
+            self.path[index] = replace(self.path[index], updates=PackedUpdates(self.path[index].updates))
+            self._packed = index + 1
 
     def _settle_rejected(self, rejected: tuple[Rejected, ...]) -> None:
         for rejection in rejected:

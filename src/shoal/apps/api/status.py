@@ -101,7 +101,6 @@ def status(
     if view.genesis is None:
         raise ValueError("a run in service has a genesis entry")
     saved = view.best_start()
-    claims = [update.claim for step in view.path for update in step.updates]
     return RunStatus(
         **summary(machine, now, resting).model_dump(),
         coordinator=node_id(view.genesis.coordinator),
@@ -111,8 +110,8 @@ def status(
         at=view.at,
         members=len(view.members),
         parameters=view.genesis.layout.numel,
-        tokens=sum(claim.tokens for claim in claims),
-        update_bytes=sum(claim.size_bytes for claim in claims),
+        tokens=view.totals.tokens,
+        update_bytes=view.totals.update_bytes,
         attested=_last_attested(view),
         snapshot=SnapshotInfo(at=saved.at, state=saved.state, blob=saved.blob, size_bytes=saved.size_bytes),
         losses=[_round_loss(view, step) for step in [s for s in view.path if s.updates][-rounds:]],
