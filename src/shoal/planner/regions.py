@@ -1,12 +1,13 @@
 """Which nodes are near one another, and who should be their hub.
 
 In flow round trips between nodes (measured, or by network coordinates) and facts; out flow regions with hubs, each
-choice with its reason. Invariant: pure; everybody is in exactly one region; the same input gives the same regions, in
-whatever order it comes.
+choice with its reason. Invariant: pure; everybody is in exactly one region, unless nobody may be a hub: then there is
+none; the same input gives the same regions, in whatever order it comes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -45,11 +46,17 @@ class Region:
 
 
 def find_regions(
-    facts: Mapping[NodeId, NodeFacts], rtt_s: RoundTrip, *, most: int = 16
+    facts: Mapping[NodeId, NodeFacts],
+    rtt_s: RoundTrip,
+    *,
+    most: int = 16,
+    able: Collection[NodeId] | None = None,
 ) -> tuple[Region, ...]:
     """Group nodes by their round trips: two groups are joined while the mean round trip between them is near enough
-    (average linkage), the nearest first. Nodes of which no round trip is known are one region by themselves."""
+    (average linkage), the nearest first. Nodes of which no round trip is known are one region by themselves. Where only
+    the `able` may be hubs, those who have none of them near go to the nearest region that has one."""
     nodes = sorted(facts)
+    fit = frozenset(nodes if able is None else able)
     trips = {
         (one, two): trip
         for place, one in enumerate(nodes)
@@ -60,11 +67,27 @@ def find_regions(
     known = {node for pair in trips for node in pair}
     alone: list[Group] = [(node,) for node in nodes if node in known]
     groups = _joined(alone, trips, near_s, most) if len(alone) <= FEW else _led(alone, rtt_s, near_s)
-    lost = tuple(node for node in nodes if node not in known)
-    downs = quantile([fact.down_bytes_s for fact in facts.values() if fact.down_bytes_s > 0], 0.5)
-    found = [_region(group, facts, f"within {1e3 * near_s:.0f} ms of one another", downs) for group in groups]
-    found += [_region(lost, facts, "no round trip known", downs)] if lost else []
+    why = dict.fromkeys(groups, f"within {1e3 * near_s:.0f} ms of one another")
+    if lost := tuple(node for node in nodes if node not in known):
+        why[lost] = "no round trip known"
+    found = [
+        make_region(tuple(sorted((*group, *guests))), facts, why[group], fit)
+        for group, guests in _hosted(list(why), fit, trips).items()
+    ]
     return tuple(sorted(found, key=lambda region: region.members))
+
+
+def _hosted(
+    groups: list[Group], able: Collection[NodeId], trips: Mapping[tuple[NodeId, NodeId], float]
+) -> dict[Group, list[NodeId]]:
+    """Groups that have somebody able, each with those of the others that are nearest to it."""
+    guests: dict[Group, list[NodeId]] = {group: [] for group in groups if not {*able}.isdisjoint(group)}
+    for node in (node for group in groups if group not in guests for node in group):
+        trip_to = {group: _distance((node,), group, trips) for group in guests}
+        far = (math.inf if trip is None else trip for trip in trip_to.values())
+        if nearest := min(zip(far, trip_to, strict=True), default=None):
+            guests[nearest[1]].append(node)
+    return guests
 
 
 def _joined(
@@ -101,8 +124,13 @@ def _distance(one: Group, two: Group, trips: Mapping[tuple[NodeId, NodeId], floa
     return sum(found) / len(found) if found else None
 
 
-def _region(members: Group, facts: Mapping[NodeId, NodeFacts], why: str, usual_down: float) -> Region:
-    ranked = sorted(members, key=lambda node: (-hub_score(facts[node]), node))
+def make_region(
+    members: Group, facts: Mapping[NodeId, NodeFacts], why: str, able: Collection[NodeId]
+) -> Region:
+    """These nodes, with the best of the able ones as their hub; there must be one."""
+    fit = [node for node in members if node in able]
+    ranked = sorted(fit, key=lambda node: (-hub_score(facts[node]), node))
+    usual_down = quantile([fact.down_bytes_s for fact in facts.values() if fact.down_bytes_s > 0], 0.5)
     hub = facts[ranked[0]]
     rate = f"{8e-6 * hub.up_bytes_s:.0f} Mbit/s up" if hub.up_bytes_s else "uplink unknown"
     reason = (

@@ -1,0 +1,209 @@
+"""The machines that were lent to one run of regions: what they said, who leads a region, and where each belongs.
+
+In flow machines' words, again and again, and the run's log; out flow decisions for that log, and each machine's place.
+Invariant: the log decides: a place is never other than it says, so that a coordinator that starts again goes on with
+what was decided; a region's ticket is known here alone, and shown to that region's machines only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from shoal.base.ids import NodeId
+from shoal.measure.reporting import MAX_PEERS_TOLD
+from shoal.measure.telemetry import Telemetry
+from shoal.planner.pool import ASK_AGAIN_S
+from shoal.planner.regrouping import Machine, Pooled, regroup
+from shoal.runlog.entries import PlannedRegion, Regions
+from shoal.runlog.view import RunView
+from shoal.wire.messages import PeerVitals, Vitals
+
+QUICKEST_S = 0.2
+LOOK_S = 1.0
+"""Between two decisions."""
+STARTS_S = 120.0
+"""How long a hub whose machine is here may take to be in the run: to begin, or to come back."""
+MOVE_S = 600.0
+"""Between two decisions that move machines which have a region."""
+EACH_S = 0.1
+"""For so long after a decision, times the number of machines, only hubs are decided on: entries name everybody."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Word:
+    """What a machine says with an offer."""
+
+    node: NodeId
+    address: str = ""
+    """Where others can reach it if it is a hub; "" if they cannot."""
+    label: str = ""
+    up_bytes_s: float = 0.0
+    trips: Mapping[NodeId, float] = field(default_factory=dict)
+    """Round trips that it measured; 0 to those it could not reach."""
+    serves: int = 0
+    """The number of the region that it is the hub of, once that is open."""
+    ticket: str = ""
+    """That region's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a machine belongs."""
+
+    reason: str
+    region: int | None = None
+    leads: bool = False
+    ticket: str | None = None
+    """The region's, once its hub has handed it over."""
+
+
+class RegionPool:
+    """One run's. `lease_s` is for how long a hub may be silent."""
+
+    def __init__(self, lease_s: float, now: float) -> None:
+        self._lease_s = lease_s
+        self._began = now
+        self._words: dict[NodeId, tuple[Word, float]] = {}
+        self._first_at: dict[NodeId, float] = {}
+        self._up_at: dict[int, float] = {}
+        """By number, when a region's hub was last seen in the run."""
+        self._tickets: dict[int, str] = {}
+        self._telemetry = Telemetry()
+        self._looked_at = -LOOK_S
+        self._decided_at = self._moved_at = now
+        self._turn = 0
+
+    @property
+    def ask_again_s(self) -> float:
+        """Often enough for a lease to tell who is gone."""
+        return min(ASK_AGAIN_S, max(QUICKEST_S, self._lease_s / 3))
+
+    def offer(self, word: Word, view: RunView, now: float) -> None:
+        """A machine says that it is here."""
+        self._words[word.node] = (word, now)
+        self._first_at.setdefault(word.node, now)
+        trips = [(node, trip) for node, trip in sorted(word.trips.items()) if trip > 0]
+        told = tuple(PeerVitals(node, trip, 0.0, 0.0) for node, trip in trips)
+        self._telemetry.heard(word.node, Vitals(up_bytes_s=word.up_bytes_s, peers=told), self._words)
+        if word.ticket and self._leads(word.node, word.serves, view):
+            self._tickets[word.serves] = word.ticket
+
+    def withdraw(self, node: NodeId) -> None:
+        self._words.pop(node, None)
+        self._first_at.pop(node, None)
+
+    def probes(self, node: NodeId) -> dict[NodeId, str]:
+        """Machines whose round trips it should measure: a few, others each time."""
+        known = [(other, word.address) for other, (word, _) in sorted(self._words.items()) if word.address]
+        others = [pair for pair in known if pair[0] != node]
+        self._turn += 1
+        start = self._turn % len(others) if len(others) > MAX_PEERS_TOLD else 0
+        return dict((others[start:] + others[:start])[:MAX_PEERS_TOLD])
+
+    def place(self, node: NodeId, view: RunView) -> Place:
+        """As the log has it."""
+        region = next((one for one in _standing(view) if node in one.members), None)
+        if region is None:
+            return Place(reason=self._missing())
+        leads, ticket = region.hub == node, self._tickets.get(region.number)
+        waits = "" if ticket or leads else f", whose hub {region.hub[:8]} is not ready yet"
+        words = f"{'hub' if leads else 'member'} of region {region.number}{waits}: {region.reason}"
+        return Place(reason=words, region=region.number, leads=leads, ticket=ticket)
+
+    def decide(self, view: RunView, live: Collection[NodeId], now: float) -> Regions | None:
+        """What is to be logged now, if anything; `live` are the run's own members, which are hubs."""
+        if now - self._looked_at < LOOK_S:
+            return None
+        self._looked_at = now
+        standing = _standing(view)
+        self._forget(standing, live, now)
+        self._telemetry.look(self._words, now)
+        if standing and now - self._began < 2 * self._lease_s:
+            return None  # After a start of the coordinator: let everybody come back.
+        if not standing and not self._is_settled(now):
+            return None
+        may_move = now - self._moved_at > MOVE_S
+        lost = self._lost(standing, live, now)
+        decided = regroup(
+            Pooled(
+                machines=self._machines(standing, now),
+                rtt_s=self._telemetry.rtt_s,
+                standing=standing,
+                lost=lost,
+                last=view.last_region,
+                may_move=may_move,
+            )
+        )
+        pause_s = self._lease_s + EACH_S * len(self._words)
+        if decided is None or (_hubs(decided.items) == _hubs(standing) and now - self._decided_at < pause_s):
+            return None
+        self._decided_at, self._moved_at = now, now if may_move else self._moved_at
+        return decided
+
+    def _machines(self, standing: tuple[PlannedRegion, ...], now: float) -> dict[NodeId, Machine]:
+        """Who is here, and either in a region or known well enough to be given one."""
+        placed = {node for region in standing for node in region.members}
+        return {
+            node: Machine(facts=self._telemetry.facts(node), able=self._is_able(word), label=word.label)
+            for node, (word, _) in sorted(self._words.items())
+            if node in placed or self._is_measured(word, now)
+        }
+
+    def _is_able(self, word: Word) -> bool:
+        """It says where it can be reached, and not everybody who tried there failed."""
+        others = (other for other, _ in self._words.values() if other.node != word.node)
+        tried = [other.trips[word.node] for other in others if word.node in other.trips]
+        return bool(word.address) and (not tried or any(trip > 0 for trip in tried))
+
+    def _is_measured(self, word: Word, now: float) -> bool:
+        others = any(other.address for other, _ in self._words.values() if other.node != word.node)
+        told = bool(word.label or word.trips) or not others
+        return told or now - self._first_at[word.node] > 4 * self._lease_s
+
+    def _is_settled(self, now: float) -> bool:
+        """Before the first decision: nobody has come for a lease, or the first has waited for a few."""
+        came = sorted(self._first_at.values())
+        return bool(came) and (now - came[-1] > self._lease_s or now - came[0] > 4 * self._lease_s)
+
+    def _lost(
+        self, standing: tuple[PlannedRegion, ...], live: Collection[NodeId], now: float
+    ) -> dict[NodeId, str]:
+        """Hubs that are not in the run: since their machines are silent, or for too long."""
+        self._up_at = {one.number: self._up_at.get(one.number, now) for one in standing}
+        self._tickets = {number: told for number, told in self._tickets.items() if number in self._up_at}
+        found = {}
+        for region in standing:
+            if region.hub in live:
+                self._up_at[region.number] = now
+                continue
+            said_at = self._words[region.hub][1] if region.hub in self._words else self._began
+            if now - said_at > self._lease_s:
+                found[region.hub] = f"was silent for {self._lease_s:g} s"
+                self.withdraw(region.hub)
+            elif now - self._up_at[region.number] > STARTS_S:
+                found[region.hub] = f"was not in the run for {STARTS_S:g} s"
+        return found
+
+    def _forget(self, standing: tuple[PlannedRegion, ...], live: Collection[NodeId], now: float) -> None:
+        leading = {region.hub for region in standing} & {*live}
+        for node, (_, at) in list(self._words.items()):
+            if now - at > 2 * self._lease_s and node not in leading:
+                self.withdraw(node)
+
+    def _leads(self, node: NodeId, number: int, view: RunView) -> bool:
+        return any(one.number == number and one.hub == node for one in _standing(view))
+
+    def _missing(self) -> str:
+        """Why somebody has no region yet."""
+        able = any(self._is_able(word) for word, _ in self._words.values())
+        nobody = "nobody here can be a hub: lend a machine that others can reach, with --hub-address"
+        return "it is about to be given a region" if able else nobody
+
+
+def _standing(view: RunView) -> tuple[PlannedRegion, ...]:
+    return view.regions.items if view.regions else ()
+
+
+def _hubs(regions: tuple[PlannedRegion, ...]) -> set[NodeId]:
+    return {region.hub for region in regions}
