@@ -6,6 +6,8 @@ import contextlib
 import json
 import socket
 
+import psutil
+
 from shoal.apps.home import Home
 from shoal.base.ids import NodeId
 from shoal.runlog.entries import PlannedRegion, Regions
@@ -34,6 +36,11 @@ class LentFleet:
         words += ["--token-file", str(home / "lend-token"), "--hub-address", f"127.0.0.1:{hub_port()}"]
         words += ["--", "--port", "0", "--bind", "127.0.0.1", "--name", name]
         self.machines[name] = fleet._start(name, words, "")
+
+    def at_work(self) -> set[int]:
+        """Every `shoal join` and `shoal hub` that is on, by its process id."""
+        lent = [psutil.Process(child.process.pid) for child in self.machines.values()]
+        return {on.pid for machine in lent for on in machine.children()}
 
     def name_of(self, node: NodeId) -> str:
         return next(name for name in MACHINES if self._fleet.node_id(name) == node)
@@ -91,7 +98,8 @@ def hub_port() -> int:
 
 
 def test_regions_form_and_a_killed_hub_has_an_heir(fleet: Fleet) -> None:
-    fleet.serve({**TINY, "strategy": STRATEGY, "membership": {**TINY["membership"], "min_nodes": 2}})
+    port, membership = free_port(), {**TINY["membership"], "min_nodes": 2}
+    fleet.serve({**TINY, "strategy": STRATEGY, "membership": membership}, port=port)
     lent = LentFleet(fleet)
     for name, label in MACHINES.items():
         lent.lend(name, label)
@@ -104,6 +112,15 @@ def test_regions_form_and_a_killed_hub_has_an_heir(fleet: Fleet) -> None:
     assert {one["node"]: (one["region"], one["leads"]) for one in listed} == {
         node: (region.number, node == region.hub) for region in (north, south) for node in region.members
     }
+
+    before, at_work = lent.decided(), lent.at_work()
+    assert fleet.coordinator is not None
+    fleet.coordinator.kill()
+    fleet.serve(port=port)
+    restarted_at = fleet.length()
+    for region in (north, south):
+        fleet.contributes(lent.name_of(region.hub), after=restarted_at)
+    assert (lent.decided(), lent.at_work()) == (before, at_work), "everybody goes on as before"
 
     hub, killed_at = lent.name_of(north.hub), fleet.length()
     heir = next(name for name in lent.names_of(north) if name != hub)

@@ -113,10 +113,14 @@ class Lent:
                 self._say(_words_of(place))
                 self._work(place)
                 try:
-                    place = self._ask()
+                    told = self._ask()
                 except ShoalError as error:
                     self._say(f"{error.cause}; asking again")
                     place = place.model_copy(update={"ask_again_s": ASK_AGAIN_S})
+                else:
+                    # A coordinator that has just begun knows nothing yet: whoever works goes on.
+                    later = {"ask_again_s": told.ask_again_s}
+                    place = place.model_copy(update=later) if told.undecided else told
         finally:
             self._join.end()
             self._hub.end()

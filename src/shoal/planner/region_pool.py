@@ -23,11 +23,11 @@ QUICKEST_S = 0.2
 LOOK_S = 1.0
 """Between two decisions."""
 STARTS_S = 120.0
-"""How long a hub whose machine is here may take to be in the run: to begin, or to come back."""
+"""How long a hub whose machine is here may take to be in the run and to be reached: to begin, or to come back."""
 MOVE_S = 600.0
 """Between two decisions that move machines which have a region."""
 EACH_S = 0.1
-"""For so long after a decision, times the number of machines, only hubs are decided on: entries name everybody."""
+"""For so long after a decision, times the number of machines, only lost hubs are replaced: entries name everybody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +136,7 @@ class RegionPool:
             )
         )
         pause_s = self._lease_s + EACH_S * len(self._words)
-        if decided is None or (_hubs(decided.items) == _hubs(standing) and now - self._decided_at < pause_s):
+        if decided is None or (not lost and now - self._decided_at < pause_s):
             return None
         self._decided_at, self._moved_at = now, now if may_move else self._moved_at
         return decided
@@ -169,20 +169,20 @@ class RegionPool:
     def _lost(
         self, standing: tuple[PlannedRegion, ...], live: Collection[NodeId], now: float
     ) -> dict[NodeId, str]:
-        """Hubs that are not in the run: since their machines are silent, or for too long."""
+        """Hubs that are not in the run: since their machines are silent, or for too long; or whom nobody reaches."""
         self._up_at = {one.number: self._up_at.get(one.number, now) for one in standing}
         self._tickets = {number: told for number, told in self._tickets.items() if number in self._up_at}
         found = {}
         for region in standing:
-            if region.hub in live:
+            hub, there = region.hub, region.hub in live
+            said = self._words.get(hub)
+            if there and (said is None or self._is_able(said[0])):
                 self._up_at[region.number] = now
-                continue
-            said_at = self._words[region.hub][1] if region.hub in self._words else self._began
-            if now - said_at > self._lease_s:
-                found[region.hub] = f"was silent for {self._lease_s:g} s"
-                self.withdraw(region.hub)
+            elif not there and now - (said[1] if said else self._began) > self._lease_s:
+                found[hub] = f"was silent for {self._lease_s:g} s"
+                self.withdraw(hub)
             elif now - self._up_at[region.number] > STARTS_S:
-                found[region.hub] = f"was not in the run for {STARTS_S:g} s"
+                found[hub] = f"was {'out of reach' if there else 'not in the run'} for {STARTS_S:g} s"
         return found
 
     def _forget(self, standing: tuple[PlannedRegion, ...], live: Collection[NodeId], now: float) -> None:
@@ -203,7 +203,3 @@ class RegionPool:
 
 def _standing(view: RunView) -> tuple[PlannedRegion, ...]:
     return view.regions.items if view.regions else ()
-
-
-def _hubs(regions: tuple[PlannedRegion, ...]) -> set[NodeId]:
-    return {region.hub for region in regions}

@@ -111,6 +111,18 @@ def test_a_hub_whose_machine_is_there_has_time_to_come_up_and_no_more(there: Coo
     assert there.hubs() == [3, 1] and there.place(0).region == there.place(1).region
 
 
+def test_a_hub_that_its_machines_cannot_reach_is_replaced(there: Coordinator) -> None:
+    def others_say(trip_s: float) -> None:
+        for _ in range(15):
+            there.passes(LEASE_S, 0, 3, live=(0, 3))
+            there.offer(1, 4, trips={node(0): trip_s, node(3): 0.01})
+
+    others_say(0.01)
+    assert there.hubs() == [0, 3]
+    others_say(0.0)
+    assert there.hubs() == [3, 1] and there.place(0).region == there.place(1).region
+
+
 def test_after_a_start_of_the_coordinator_the_log_goes_on_and_everybody_may_come_back(
     there: Coordinator,
 ) -> None:

@@ -358,6 +358,7 @@ class PoolPlace(_Answer):
     ticket: str | None = Field(description="What it joins with; null to wait, or to go on as it is.")
     reason: str
     ask_again_s: float
+    undecided: bool = Field(default=False, description="It goes on as it is until it has asked again.")
     region: int | None = Field(default=None, description="Its region, where the run has some.")
     hub_ticket: str | None = Field(default=None, description="The run's own, for the hub of that region.")
     probe: dict[str, str] = Field(

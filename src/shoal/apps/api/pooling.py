@@ -85,9 +85,14 @@ def lending(desk: Desk) -> APIRouter:
         desk.regions.withdraw(worker.node, but=run)
         if run is not None and has_regions(desk.service.runs[run]):
             return await desk.regions.place(run, word, await desk.standing_ticket(run))
-        soon = MATCHED_S if reason == SOON else ASK_AGAIN_S
         ticket = await desk.standing_ticket(run) if run else None
-        return PoolPlace(run=run, ticket=ticket, reason=reason, ask_again_s=soon)
+        return PoolPlace(
+            run=run,
+            ticket=ticket,
+            reason=reason,
+            ask_again_s=MATCHED_S if reason == SOON else ASK_AGAIN_S,
+            undecided=reason == SOON,
+        )
 
     return routes
 
@@ -123,7 +128,7 @@ def jobs_of(desk: Desk) -> list[Job]:
     wanting = [
         (run, served)
         for run, served in sorted(desk.service.runs.items())
-        if _wants(served) and (desk.regions.possible or not has_regions(served))
+        if _wants(served) and (not has_regions(served) or desk.regions.possible_in(served))
     ]
     return [_job(run, served) for run, served in wanting]
 

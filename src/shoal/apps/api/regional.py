@@ -28,11 +28,11 @@ class RegionDesk:
         self._pools: dict[RunId, RegionPool] = {}
         self._hub_offered_at: float | None = None
 
-    @property
-    def possible(self) -> bool:
-        """Whether somebody offered lately who may be a hub."""
-        at = self._hub_offered_at
-        return at is not None and self._service.host.clock.now() - at <= FORGOTTEN_S
+    def possible_in(self, served: Run) -> bool:
+        """Whether this run has regions, or somebody offered lately who may be the hub of one."""
+        at, decided = self._hub_offered_at, served.machine.view.regions
+        lately = at is not None and self._service.host.clock.now() - at <= FORGOTTEN_S
+        return lately or bool(decided and decided.items)
 
     def heard(self, word: Word) -> None:
         """Before it is known which run a machine works for. Raises SH-POOL-03 for an address or a ticket that cannot
