@@ -73,6 +73,10 @@ class RegionPool:
         self._looked_at = -LOOK_S
         self._decided_at = self._moved_at = now
         self._turn = 0
+        self._targets: list[tuple[NodeId, str]] = []
+        """Who may be probed, and where, as of the last look."""
+        self._placed: tuple[Regions | None, dict[NodeId, PlannedRegion]] = (None, {})
+        """Who is in which region, by the decision that says so."""
 
     @property
     def ask_again_s(self) -> float:
@@ -95,15 +99,16 @@ class RegionPool:
 
     def probes(self, node: NodeId) -> dict[NodeId, str]:
         """Machines whose round trips it should measure: a few, others each time."""
-        known = [(other, word.address) for other, (word, _) in sorted(self._words.items()) if word.address]
-        others = [pair for pair in known if pair[0] != node]
+        known, count = self._targets, len(self._targets)
         self._turn += 1
-        start = self._turn % len(others) if len(others) > MAX_PEERS_TOLD else 0
-        return dict((others[start:] + others[:start])[:MAX_PEERS_TOLD])
+        turn = [known[(self._turn + place) % count] for place in range(min(count, MAX_PEERS_TOLD + 1))]
+        return dict([(other, address) for other, address in turn if other != node][:MAX_PEERS_TOLD])
 
     def place(self, node: NodeId, view: RunView) -> Place:
         """As the log has it."""
-        region = next((one for one in _standing(view) if node in one.members), None)
+        if self._placed[0] is not view.regions:
+            self._placed = (view.regions, {one: item for item in _standing(view) for one in item.members})
+        region = self._placed[1].get(node)
         if region is None:
             return Place(reason=self._missing())
         leads, ticket = region.hub == node, self._tickets.get(region.number)
@@ -119,15 +124,19 @@ class RegionPool:
         standing = _standing(view)
         self._forget(standing, live, now)
         self._telemetry.look(self._words, now)
+        said = (word for word, _ in self._words.values())
+        self._targets = sorted((word.node, word.address) for word in said if word.address)
         if standing and now - self._began < 2 * self._lease_s:
             return None  # After a start of the coordinator: let everybody come back.
         if not standing and not self._is_settled(now):
             return None
-        may_move = now - self._moved_at > MOVE_S
-        lost = self._lost(standing, live, now)
+        able, may_move = self._able(), now - self._moved_at > MOVE_S
+        lost = self._lost(standing, live, able, now)
+        if not lost and now - self._decided_at < self._lease_s + EACH_S * len(self._words):
+            return None
         decided = regroup(
             Pooled(
-                machines=self._machines(standing, now),
+                machines=self._machines(standing, able, now),
                 rtt_s=self._telemetry.rtt_s,
                 standing=standing,
                 lost=lost,
@@ -135,30 +144,33 @@ class RegionPool:
                 may_move=may_move,
             )
         )
-        pause_s = self._lease_s + EACH_S * len(self._words)
-        if decided is None or (not lost and now - self._decided_at < pause_s):
-            return None
-        self._decided_at, self._moved_at = now, now if may_move else self._moved_at
+        self._moved_at = now if may_move else self._moved_at
+        self._decided_at = now if decided is not None else self._decided_at
         return decided
 
-    def _machines(self, standing: tuple[PlannedRegion, ...], now: float) -> dict[NodeId, Machine]:
+    def _machines(
+        self, standing: tuple[PlannedRegion, ...], able: Collection[NodeId], now: float
+    ) -> dict[NodeId, Machine]:
         """Who is here, and either in a region or known well enough to be given one."""
         placed = {node for region in standing for node in region.members}
         return {
-            node: Machine(facts=self._telemetry.facts(node), able=self._is_able(word), label=word.label)
+            node: Machine(facts=self._telemetry.facts(node), able=node in able, label=word.label)
             for node, (word, _) in sorted(self._words.items())
             if node in placed or self._is_measured(word, now)
         }
 
-    def _is_able(self, word: Word) -> bool:
-        """It says where it can be reached, and not everybody who tried there failed."""
-        others = (other for other, _ in self._words.values() if other.node != word.node)
-        tried = [other.trips[word.node] for other in others if word.node in other.trips]
-        return bool(word.address) and (not tried or any(trip > 0 for trip in tried))
+    def _able(self) -> set[NodeId]:
+        """Who says where it can be reached, and was not missed there by everybody else who tried."""
+        reached: dict[NodeId, bool] = {}
+        for word, _ in self._words.values():
+            for node, trip in word.trips.items():
+                if node != word.node:
+                    reached[node] = reached.get(node, False) or trip > 0
+        return {node for node, (word, _) in self._words.items() if word.address and reached.get(node, True)}
 
     def _is_measured(self, word: Word, now: float) -> bool:
-        others = any(other.address for other, _ in self._words.values() if other.node != word.node)
-        told = bool(word.label or word.trips) or not others
+        alone = all(node == word.node for node, _ in self._targets[:2])
+        told = bool(word.label or word.trips) or alone
         return told or now - self._first_at[word.node] > 4 * self._lease_s
 
     def _is_settled(self, now: float) -> bool:
@@ -167,7 +179,11 @@ class RegionPool:
         return bool(came) and (now - came[-1] > self._lease_s or now - came[0] > 4 * self._lease_s)
 
     def _lost(
-        self, standing: tuple[PlannedRegion, ...], live: Collection[NodeId], now: float
+        self,
+        standing: tuple[PlannedRegion, ...],
+        live: Collection[NodeId],
+        able: Collection[NodeId],
+        now: float,
     ) -> dict[NodeId, str]:
         """Hubs that are not in the run: since their machines are silent, or for too long; or whom nobody reaches."""
         self._up_at = {one.number: self._up_at.get(one.number, now) for one in standing}
@@ -176,7 +192,7 @@ class RegionPool:
         for region in standing:
             hub, there = region.hub, region.hub in live
             said = self._words.get(hub)
-            if there and (said is None or self._is_able(said[0])):
+            if there and (said is None or hub in able):
                 self._up_at[region.number] = now
             elif not there and now - (said[1] if said else self._began) > self._lease_s:
                 found[hub] = f"was silent for {self._lease_s:g} s"
@@ -196,9 +212,8 @@ class RegionPool:
 
     def _missing(self) -> str:
         """Why somebody has no region yet."""
-        able = any(self._is_able(word) for word, _ in self._words.values())
         nobody = "nobody here can be a hub: lend a machine that others can reach, with --hub-address"
-        return "it is about to be given a region" if able else nobody
+        return "it is about to be given a region" if self._targets else nobody
 
 
 def _standing(view: RunView) -> tuple[PlannedRegion, ...]:

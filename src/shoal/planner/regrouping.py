@@ -14,7 +14,7 @@ import msgspec
 
 from shoal.base.ids import NodeId
 from shoal.measure.telemetry import NodeFacts
-from shoal.planner.regions import Region, RoundTrip, find_regions, hub_score, make_region
+from shoal.planner.regions import Region, RoundTrip, find_regions, hub_score, make_region, mean_trip_s
 from shoal.runlog.entries import PlannedRegion, Regions
 from shoal.runlog.rules import MAX_TEXT
 
@@ -185,12 +185,6 @@ def ideal_regions(pooled: Pooled) -> tuple[Region, ...]:
         for label, group in said.items()
     )
     return tuple(sorted((*named, *measured), key=lambda region: region.members))
-
-
-def mean_trip_s(node: NodeId, others: Collection[NodeId], rtt_s: RoundTrip) -> float | None:
-    """The mean of the round trips to those that are known; None if none is."""
-    trips = [trip for other in sorted(others) if other != node and (trip := rtt_s(node, other)) is not None]
-    return sum(trips) / len(trips) if trips else None
 
 
 def _nearest(node: NodeId, groups: Mapping[str, Collection[NodeId]], rtt_s: RoundTrip) -> str:

@@ -77,7 +77,7 @@ def test_the_first_decision_waits_until_nobody_comes_any_more() -> None:
     assert there.passes(0.9 * LEASE_S, 0, 1) == []
     assert there.passes(LEASE_S, 0, 1, 3) == []
     assert "about to be given" in there.place(0).reason
-    (decided,) = there.passes(LEASE_S, 0, 1, 3)
+    (decided,) = there.passes(1.1 * LEASE_S, 0, 1, 3)
     assert [len(item.members) for item in decided.items] == [2, 1]
 
 
@@ -171,6 +171,7 @@ def test_who_has_not_measured_yet_waits() -> None:
     there = Coordinator()
     there.offer(0, label="")
     there.offer(1, label="")
+    there.decide()
     assert set(there.pool.probes(node(1))) == {node(0)}
     there.now += 1.5 * LEASE_S
     assert there.decide() is None
@@ -184,6 +185,7 @@ def test_who_has_not_measured_yet_waits() -> None:
 def test_everybody_is_probed_in_turn_a_few_at_a_time() -> None:
     there = Coordinator()
     there.offer(*range(30))
+    there.decide()
     told = [there.pool.probes(node(0)) for _ in range(30)]
     assert max(map(len, told)) == 8
     assert {other for probes in told for other in probes} == {node(number) for number in range(1, 30)}
