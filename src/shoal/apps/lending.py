@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from shoal.apps.home import Home
+from shoal.apps.hub_address import HUB_PORTS, HubAddress
 from shoal.apps.lent_child import LentChild
 from shoal.apps.printable import printable
 from shoal.apps.round_trips import Door, Prober
-from shoal.base.errors import ChannelClosed, ShoalError
-from shoal.worlds.real.addresses import join_address, split_address
+from shoal.base.errors import ShoalError
 
 if TYPE_CHECKING:
     from shoal.apps.api.client import ApiClient
@@ -30,41 +30,6 @@ if TYPE_CHECKING:
 LOOK_S = 0.2
 ASK_AGAIN_S = 5.0
 """Where the coordinator does not answer."""
-HUB_PORTS = 3
-LAST_PORT = 65_535
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubAddress:
-    """Where others reach this machine if it is a hub: there and at the next two ports."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return join_address(self.host, self.port)
-
-    @property
-    def bind(self) -> str:
-        """What to listen on: behind a router this machine does not have the address that others use."""
-        if self.host in ("localhost", "::1") or self.host.startswith("127."):
-            return self.host
-        return "::" if ":" in self.host else "0.0.0.0"  # noqa: S104 (a hub is to be reached)
-
-
-def read_hub_address(text: str) -> HubAddress:
-    """HOST:PORT. Raises SH-POOL-03."""
-    try:
-        host, port = split_address(text)
-    except ChannelClosed as error:
-        raise _no_hub(str(error)) from None
-    if port + HUB_PORTS - 1 > LAST_PORT:
-        raise _no_hub(f"a hub has {HUB_PORTS} ports, and there are not so many from {port} on")
-    return HubAddress(host=host, port=port)
-
-
-def _no_hub(cause: str) -> ShoalError:
-    return ShoalError("SH-POOL-03", cause, "give the address that others reach: --hub-address HOST:PORT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,9 @@ from typing import Annotated
 import typer
 
 from shoal.apps.home import find_home
+from shoal.apps.hub_address import read_hub_address
 from shoal.apps.join import quantity
-from shoal.apps.lending import Lent, Offer, read_hub_address
+from shoal.apps.lending import Lent, Offer
 from shoal.apps.option_groups import grouped
 from shoal.apps.printable import printable
 from shoal.apps.runs import Asked

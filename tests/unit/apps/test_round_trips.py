@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from shoal.apps.lending import read_hub_address
+from shoal.apps.hub_address import read_hub_address
 from shoal.apps.ports import open_port
 from shoal.apps.round_trips import UNREACHED, Door, Prober, measured_trip_s
 from shoal.base.errors import ShoalError

@@ -7,7 +7,8 @@ a hub leads its machines to its own address and nowhere else, and a region's tic
 from __future__ import annotations
 
 from shoal.apps.api.models import PoolPlace
-from shoal.base.errors import ChannelClosed, ShoalError
+from shoal.apps.hub_address import no_hub, read_hub_address
+from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.events import RegionsDecided
 from shoal.coordinator.served import Run
@@ -15,7 +16,6 @@ from shoal.coordinator.service import CoordinatorService
 from shoal.planner.pool import FORGOTTEN_S
 from shoal.planner.region_pool import Place, RegionPool, Word
 from shoal.wire.ticket import read_ticket
-from shoal.worlds.real.addresses import split_address
 
 
 def has_regions(served: Run) -> bool:
@@ -78,19 +78,12 @@ class RegionDesk:
 
 def check_word(word: Word) -> None:
     """Raise SH-POOL-03 unless the address is one, and the ticket leads there."""
-    try:
-        if word.address:
-            split_address(word.address)
-    except ChannelClosed as error:
-        raise _no_hub(str(error)) from None
+    if word.address:
+        read_hub_address(word.address)
     if word.ticket:
         try:
             ticket = read_ticket(word.ticket)
         except ShoalError as error:
-            raise _no_hub(error.cause) from None
+            raise no_hub(error.cause) from None
         if ticket.addresses != (word.address,):
-            raise _no_hub("the ticket of its region leads elsewhere than to its own address")
-
-
-def _no_hub(cause: str) -> ShoalError:
-    return ShoalError("SH-POOL-03", cause, "give the address that others reach: --hub-address HOST:PORT")
+            raise no_hub("the ticket of its region leads elsewhere than to its own address")
