@@ -7,6 +7,7 @@ import json
 import socket
 
 import psutil
+import pytest
 
 from shoal.apps.home import Home
 from shoal.base.ids import NodeId
@@ -97,6 +98,7 @@ def hub_port() -> int:
             return first
 
 
+@pytest.mark.timeout(600)
 def test_regions_form_and_a_killed_hub_has_an_heir(fleet: Fleet) -> None:
     port, membership = free_port(), {**TINY["membership"], "min_nodes": 2}
     fleet.serve({**TINY, "strategy": STRATEGY, "membership": membership}, port=port)

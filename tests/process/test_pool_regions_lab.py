@@ -1,4 +1,4 @@
-"""Lent machines on emulated lines: regions by the round trips that they measure, and a heir for a machine that falls
+"""Lent machines on emulated lines: regions by the round trips that they measure, and an heir for a machine that falls
 silent without dying."""
 
 from __future__ import annotations
