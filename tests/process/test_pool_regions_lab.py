@@ -3,8 +3,10 @@ silent without dying."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,7 @@ pairs:
 """
 UPLINKS = {"west-1": "200Mbit", "west-2": "20Mbit", "east-1": "200Mbit", "east-2": "20Mbit"}
 PORT = 9000
+LEASE_S = 4.0
 
 
 class Machines:
@@ -94,6 +97,16 @@ class Machines:
 
         self.until(found, f"work of {host}'s region after {after}")
 
+    def tell_times(self, heir: str, after: int, from_ms: int) -> None:
+        """For docs/network.md (`pytest -s`): what the heir took to be named, and to have work sealed."""
+        news = [(1e-3 * (link.entry.time_ms - from_ms), link) for link in self.links()[after:]]
+        named = next(seconds for seconds, link in news if isinstance(link.entry.body, Regions))
+        sealed = [(seconds, accepted_nodes(link)) for seconds, link in news if accepted_nodes(link)]
+        first = next(seconds for seconds, nodes in sealed if heir in map(self.name_of, nodes))
+        moments = [0.0, *(seconds for seconds, _ in sealed)]
+        longest = max(later - sooner for sooner, later in itertools.pairwise(moments))
+        print(f"heir named {named:.1f} s, work sealed {first:.1f} s, longest between seals {longest:.1f} s")
+
     def until(self, condition: Callable[[], object], what: str) -> None:
         try:
             eventually(condition, START_S / 2, what)
@@ -105,7 +118,7 @@ class Machines:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_two_coasts_are_two_regions_and_one_of_them_loses_its_hub(tmp_path: Path) -> None:
-    membership = {**TINY["membership"], "lease_s": 4.0, "min_nodes": 2}
+    membership = {**TINY["membership"], "lease_s": LEASE_S, "min_nodes": 2}
     with Lab(parse_fleet(FLEET)) as lab:
         machines = Machines(lab, tmp_path)
         machines.serve({**TINY, "strategy": STRATEGY, "membership": membership})
@@ -118,12 +131,13 @@ def test_two_coasts_are_two_regions_and_one_of_them_loses_its_hub(tmp_path: Path
         machines.contributes("west-1")
         machines.contributes("east-1")
 
-        off_at = len(machines.links())
+        off_at, off_ms = len(machines.links()), time.time_ns() // 1_000_000
         lab.change(Power(("west-1",), False))
         machines.until(lambda: machines.regions().get("west-2") == ["west-2"], "an heir in the west")
         machines.contributes("west-2", after=off_at)
         machines.contributes("east-1", after=off_at)
         assert machines.regions()["east-1"] == coasts["east-1"], "nobody else was moved"
+        machines.tell_times("west-2", off_at, off_ms)
 
         on_at = len(machines.links())
         lab.change(Power(("west-1",), True))
