@@ -9,6 +9,7 @@ folder is its owner's alone, and a secret's file is 0600 from the moment it exis
     coordinator/store.sqlite  logs, and the coordinator's promises
     coordinator/runs/RUN/     blobs, and the join token of a run
     node/                     the same for a node
+    regions/RUN-NUMBER/       the same for a region whose hub this machine is, while it is lent (`shoal pool join`)
 """
 
 from __future__ import annotations
@@ -36,6 +37,10 @@ class Home:
     @property
     def node(self) -> Path:
         return self.root / "node"
+
+    @property
+    def regions(self) -> Path:
+        return self.root / "regions"
 
     @property
     def coordinator_key(self) -> Path:

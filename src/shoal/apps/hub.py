@@ -51,6 +51,7 @@ class HubOptions:
     """Where a region is served, and what it waits for."""
 
     home: Home
+    """Where the region's own key, log and blobs lie."""
     name: str
     min_nodes: int
     host: str
@@ -64,6 +65,9 @@ def hub(
     ticket: Annotated[str, typer.Argument(help="The parent run's ticket; its recipe has a strategy.region.")],
     home: Annotated[
         Path | None, typer.Option(help="Where keys, logs and blobs lie (default ~/.shoal).")
+    ] = None,
+    region_home: Annotated[
+        Path | None, typer.Option(help="Where the region's own key, log and blobs lie, if not there.")
     ] = None,
     name: Annotated[str, typer.Option(help="The region's name (default: this machine's).")] = "",
     min_nodes: Annotated[int, typer.Option(min=1, help="The region's first round waits for so many.")] = 1,
@@ -99,7 +103,7 @@ def hub(
     from shoal.worlds.real import loop
 
     options = HubOptions(
-        home=find_home(home),
+        home=find_home(region_home or home),
         name=name or platform.node() or "region",
         min_nodes=min_nodes,
         host=host,
@@ -109,7 +113,7 @@ def hub(
         as_json=as_json,
     )
     volunteer = Volunteer(
-        folder=options.home.node,
+        folder=find_home(home).node,
         name=options.name,
         device=device,
         port=port,

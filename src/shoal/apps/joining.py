@@ -302,7 +302,8 @@ def check_place(recipe: Recipe) -> None:
         raise ShoalError(
             "SH-JOIN-12",
             f"run {recipe.name!r} is trained by regions ({recipe.strategy.preset})",
-            "join one of them with its own ticket, or begin one here: shoal hub TICKET",
+            "join one of them with its own ticket, begin one here (shoal hub TICKET), or lend this machine to them: "
+            "shoal pool join",
         )
     if recipe.masking.on:
         raise ShoalError(

@@ -37,6 +37,7 @@ from shoal.runlog.entries import (
     Joined,
     Left,
     Plan,
+    Regions,
     Revoked,
     Rewind,
     Rotated,
@@ -302,6 +303,17 @@ def _words(body: Body, names: dict[str, str]) -> str:
             return f"the keys of {names.get(body.node, body.node[:8])}, {by}: {body.reason}"
         case Funded():
             return f"{show_credits(body.add_micro)} credits more to earn: {body.reason}"
+        case Regions():
+            return _regions_words(body, names)
+
+
+def _regions_words(body: Regions, names: dict[str, str]) -> str:
+    told = "".join(
+        f"; region {item.number}: hub {names.get(item.hub, item.hub[:8])}, "
+        f"heirs {' '.join(heir[:8] for heir in item.heirs) or 'none'}, {item.reason}"
+        for item in body.items
+    )
+    return f"{body.reason}{told}"
 
 
 def _seal_words(seal: Seal, names: dict[str, str]) -> str:

@@ -89,6 +89,7 @@ CODES: dict[str, str] = {
     "SH-WIRE-01": "a frame is too large, garbled or of an unknown type",
     "SH-POOL-01": "the pool takes no more machines",
     "SH-POOL-02": "the offer to the pool is not to be believed",
+    "SH-POOL-03": "no hub can be where this machine says",
     "SH-RUN-01": "the run is not in a state that allows this",
     "SH-CREDIT-01": "the stored ledger or a receipt is not what the log gives",
     "SH-CREDIT-02": "no such node has a part in the run",

@@ -6,7 +6,7 @@ import msgspec
 
 from shoal.base.ids import BlobId, NodeId
 from shoal.credit.lines import Line
-from shoal.runlog.entries import Graft
+from shoal.runlog.entries import Graft, Regions
 from shoal.runlog.keys import Handover
 from shoal.wire.messages import Message, Refuse
 from shoal.wire.signed import Signed
@@ -107,6 +107,12 @@ class GraftAsked(msgspec.Struct, frozen=True):
     graft: Graft
 
 
+class RegionsDecided(msgspec.Struct, frozen=True):
+    """The pool's machines are grouped anew."""
+
+    regions: Regions
+
+
 Event = (
     Arrived
     | Said
@@ -119,6 +125,7 @@ Event = (
     | BanAsked
     | RevokeAsked
     | GraftAsked
+    | RegionsDecided
     | Coordinators
 )
 

@@ -7,6 +7,7 @@ effects are carried out in order and every entry goes through `RunView.apply`, t
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import msgspec
@@ -35,6 +36,7 @@ from shoal.coordinator.events import (
     Instant,
     Lost,
     Prune,
+    RegionsDecided,
     RevokeAsked,
     RewindAsked,
     Said,
@@ -65,6 +67,7 @@ from shoal.runlog.entries import (
     Graft,
     Joined,
     Left,
+    Regions,
     Revoked,
     Rewind,
     Rotated,
@@ -241,6 +244,8 @@ class CoordinatorMachine:
                     self._append(Funded(add_micro=event.add_micro, reason=event.reason[:MAX_TEXT]))
             case GraftAsked():
                 self._graft = event.graft
+            case RegionsDecided():
+                self._regroup(event.regions)
             case Coordinators():
                 self._coordinators = event.addresses
         one = isinstance(event, _OF_ONE)
@@ -524,6 +529,12 @@ class CoordinatorMachine:
         self._graft = None
         if graft.parent.position > view.grafted:
             self._append(graft)
+
+    def _regroup(self, regions: Regions) -> None:
+        """Note how the pool's machines are grouped, unless that was decided of what is not so any more."""
+        with contextlib.suppress(BadEntry):
+            self.view.check(regions)
+            self._append(regions)
 
     def _drop_settled(self) -> None:
         self._effects += [Drop(key) for key in self._claims.settled()]

@@ -13,6 +13,7 @@ import blake3
 import msgspec
 
 from shoal.base.disk import Disk, write_atomic
+from shoal.base.ids import RunId
 from shoal.runlog.entries import Graft
 
 _SUM_BYTES = 32
@@ -29,6 +30,8 @@ class Alignment(msgspec.Struct, frozen=True, kw_only=True):
     """The region's position up to which its work was claimed."""
     graft: Graft | None = None
     """The news that were brought last; they may not have entered yet."""
+    region: RunId = RunId("")
+    """Whose it is: a machine may be the hub of several regions of a run, one after the other."""
 
 
 class AlignmentFile:
@@ -46,8 +49,8 @@ class AlignmentFile:
             if other not in (name, _name(sequence - 1)):
                 self._disk.remove(other)
 
-    def load(self, sequence: int, params: int) -> Alignment | None:
-        """The alignment after this claim; None if there is none that fits so many parameters."""
+    def load(self, sequence: int, params: int, region: RunId) -> Alignment | None:
+        """The alignment after this claim; None if there is none of this region that fits so many parameters."""
         if self._disk.size(_name(sequence)) is None:
             return None
         try:
@@ -55,7 +58,7 @@ class AlignmentFile:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return None
         sizes = {len(found.anchor), len(found.known), len(found.news or found.known)}
-        return found if sizes == {4 * params} else None
+        return found if sizes == {4 * params} and found.region in ("", region) else None
 
 
 def _checked(data: bytes) -> bytes:

@@ -11,6 +11,7 @@ import asyncio
 import math
 from functools import partial
 
+import msgspec
 import torch
 
 from shoal.base.disk import SubDisk
@@ -70,7 +71,9 @@ class HubService(NodeService):
         items = genesis.manifest.train_items
         learner = await self.host.work(partial(HubLearner, trainer, recipe, items, self._save_before_claim))
         sequence = self._kept.sequence if self._kept else -1
-        kept = await self.host.work(partial(self._alignment.load, sequence, genesis.layout.numel))
+        kept = await self.host.work(
+            partial(self._alignment.load, sequence, genesis.layout.numel, self.region.run)
+        )
         kept = kept or await self.host.work(self.region.untouched)
         self._claimed = kept.claimed if kept else follower.latest.at
         self._graft = kept.graft if kept else None
@@ -97,7 +100,7 @@ class HubService(NodeService):
     def _save(self, sequence: int) -> None:
         alignment = self._hub_learner().place(self._claimed, self._graft)
         if alignment is not None:
-            self._alignment.save(sequence, alignment)
+            self._alignment.save(sequence, msgspec.structs.replace(alignment, region=self.region.run))
 
     @property
     def _look_s(self) -> float:

@@ -1,12 +1,13 @@
 """Which nodes are near one another, and who should be their hub.
 
 In flow round trips between nodes (measured, or by network coordinates) and facts; out flow regions with hubs, each
-choice with its reason. Invariant: pure; everybody is in exactly one region; the same input gives the same regions, in
-whatever order it comes.
+choice with its reason. Invariant: pure; everybody is in exactly one region, unless nobody may be a hub: then there is
+none; the same input gives the same regions, in whatever order it comes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -24,7 +25,9 @@ THIN_SHARE = 0.5
 """A downlink below this share of the middle one is thin: it is better given one digest than everybody's updates."""
 SLOW_HUB_BYTES_S = 125_000.0
 FEW = 64
-"""More nodes than this are grouped one by one: comparing all pairs of groups would take too long."""
+"""Of more nodes than this about so many are grouped, and the others go to the groups: all pairs would take too long."""
+COMPARED = 8
+"""With so many of each group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,26 +48,50 @@ class Region:
 
 
 def find_regions(
-    facts: Mapping[NodeId, NodeFacts], rtt_s: RoundTrip, *, most: int = 16
+    facts: Mapping[NodeId, NodeFacts],
+    rtt_s: RoundTrip,
+    *,
+    most: int = 16,
+    able: Collection[NodeId] | None = None,
 ) -> tuple[Region, ...]:
     """Group nodes by their round trips: two groups are joined while the mean round trip between them is near enough
-    (average linkage), the nearest first. Nodes of which no round trip is known are one region by themselves."""
+    (average linkage), the nearest first. Nodes of which no round trip is known are one region by themselves. Where only
+    the `able` may be hubs, those who have none of them near go to the nearest region that has one."""
     nodes = sorted(facts)
+    fit = frozenset(nodes if able is None else able)
+    some = nodes[:: max(1, len(nodes) // FEW)]
     trips = {
-        (one, two): trip
-        for place, one in enumerate(nodes)
-        for two in nodes[place + 1 :]
-        if (trip := rtt_s(one, two)) is not None
+        (min(one, two), max(one, two)): trip
+        for one in nodes
+        for two in some
+        if one != two and (trip := rtt_s(min(one, two), max(one, two))) is not None
     }
     near_s = max(NEAR_S, NEAR_SHARE * quantile(list(trips.values()), 0.5))
     known = {node for pair in trips for node in pair}
-    alone: list[Group] = [(node,) for node in nodes if node in known]
-    groups = _joined(alone, trips, near_s, most) if len(alone) <= FEW else _led(alone, rtt_s, near_s)
-    lost = tuple(node for node in nodes if node not in known)
-    downs = quantile([fact.down_bytes_s for fact in facts.values() if fact.down_bytes_s > 0], 0.5)
-    found = [_region(group, facts, f"within {1e3 * near_s:.0f} ms of one another", downs) for group in groups]
-    found += [_region(lost, facts, "no round trip known", downs)] if lost else []
+    seeds: list[Group] = [(node,) for node in some if node in known]
+    rest = sorted(known.difference(some))
+    groups = _with_rest(_joined(seeds, trips, near_s, most), rest, rtt_s, near_s, most)
+    why = dict.fromkeys(groups, f"within {1e3 * near_s:.0f} ms of one another")
+    if lost := tuple(node for node in nodes if node not in known):
+        why[lost] = "no round trip known"
+    found = [
+        make_region(tuple(sorted((*group, *guests))), facts, why[group], fit)
+        for group, guests in _hosted(list(why), fit, trips).items()
+    ]
     return tuple(sorted(found, key=lambda region: region.members))
+
+
+def _hosted(
+    groups: list[Group], able: Collection[NodeId], trips: Mapping[tuple[NodeId, NodeId], float]
+) -> dict[Group, list[NodeId]]:
+    """Groups that have somebody able, each with those of the others that are nearest to it."""
+    guests: dict[Group, list[NodeId]] = {group: [] for group in groups if not {*able}.isdisjoint(group)}
+    for node in (node for group in groups if group not in guests for node in group):
+        trip_to = {group: _distance((node,), group, trips) for group in guests}
+        far = (math.inf if trip is None else trip for trip in trip_to.values())
+        if nearest := min(zip(far, trip_to, strict=True), default=None):
+            guests[nearest[1]].append(node)
+    return guests
 
 
 def _joined(
@@ -86,14 +113,25 @@ def _joined(
     return groups
 
 
-def _led(alone: list[Group], rtt_s: RoundTrip, near_s: float) -> list[Group]:
-    """For many nodes: each goes to the first region whose first member is near, or begins one."""
-    groups: dict[NodeId, list[NodeId]] = {}
-    for (node,) in alone:
-        trips = ((rtt_s(leader, node), leader) for leader in groups)
-        leader = next((one for trip, one in trips if trip is not None and trip <= near_s), node)
-        groups.setdefault(leader, []).append(node)
-    return [tuple(group) for group in groups.values()]
+def _with_rest(
+    groups: list[Group], rest: list[NodeId], rtt_s: RoundTrip, near_s: float, most: int
+) -> list[Group]:
+    """Of many nodes, those that were not compared with everybody: each goes to the nearest group, or begins one."""
+    found = [list(group) for group in groups]
+    for node in rest:
+        trips = [(mean_trip_s(node, group[:COMPARED], rtt_s), place) for place, group in enumerate(found)]
+        near = min(((trip, place) for trip, place in trips if trip is not None), default=None)
+        if near is not None and (near[0] <= near_s or len(found) >= most):
+            found[near[1]].append(node)
+        else:
+            found.append([node])
+    return [tuple(sorted(group)) for group in found]
+
+
+def mean_trip_s(node: NodeId, others: Collection[NodeId], rtt_s: RoundTrip) -> float | None:
+    """The mean of the round trips to those that are known; None if none is."""
+    trips = [trip for other in sorted(others) if other != node and (trip := rtt_s(node, other)) is not None]
+    return sum(trips) / len(trips) if trips else None
 
 
 def _distance(one: Group, two: Group, trips: Mapping[tuple[NodeId, NodeId], float]) -> float | None:
@@ -101,8 +139,13 @@ def _distance(one: Group, two: Group, trips: Mapping[tuple[NodeId, NodeId], floa
     return sum(found) / len(found) if found else None
 
 
-def _region(members: Group, facts: Mapping[NodeId, NodeFacts], why: str, usual_down: float) -> Region:
-    ranked = sorted(members, key=lambda node: (-hub_score(facts[node]), node))
+def make_region(
+    members: Group, facts: Mapping[NodeId, NodeFacts], why: str, able: Collection[NodeId]
+) -> Region:
+    """These nodes, with the best of the able ones as their hub; there must be one."""
+    fit = [node for node in members if node in able]
+    ranked = sorted(fit, key=lambda node: (-hub_score(facts[node]), node))
+    usual_down = quantile([fact.down_bytes_s for fact in facts.values() if fact.down_bytes_s > 0], 0.5)
     hub = facts[ranked[0]]
     rate = f"{8e-6 * hub.up_bytes_s:.0f} Mbit/s up" if hub.up_bytes_s else "uplink unknown"
     reason = (

@@ -362,6 +362,26 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True, tag="revoked"):
     """The member's `Revocation`; None where the organiser decided it."""
 
 
+class PlannedRegion(msgspec.Struct, frozen=True, kw_only=True):
+    """Machines that train together; their hub is the run's member for all of them."""
+
+    number: int
+    """Names it. Another hub means another region, with the number after the highest that there was."""
+    hub: NodeId
+    members: tuple[NodeId, ...]
+    """All of its machines, the hub's own too."""
+    heirs: tuple[NodeId, ...] = ()
+    """Who is the hub when it is gone, in order."""
+    reason: str = ""
+
+
+class Regions(msgspec.Struct, frozen=True, kw_only=True, tag="regions"):
+    """How the pool's machines are grouped from here on, all of them: where a coordinator begins regions by itself."""
+
+    items: tuple[PlannedRegion, ...]
+    reason: str
+
+
 Body = (
     Genesis
     | Joined
@@ -379,6 +399,7 @@ Body = (
     | Ban
     | Rotated
     | Revoked
+    | Regions
 )
 
 

@@ -24,6 +24,7 @@ from shoal.runlog.entries import (
     Joined,
     Left,
     Plan,
+    Regions,
     Rejected,
     Revoked,
     Rewind,
@@ -60,6 +61,7 @@ MAX_PLAN_TEXT = 4000
 MAX_THIN = 64
 MAX_CHOICES = 8
 MOST_FUNDS_MICRO = 10**15
+MOST_IN_REGIONS = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +123,8 @@ def check_body(view: RunView, body: Body) -> Opened:
             check_rotated(view, body)
         case Revoked():
             check_revoked(view, body)
+        case Regions():
+            _check_regions(view, body)
         case Genesis():
             check_founder(body)
     return NOTHING
@@ -181,6 +185,25 @@ def _check_graft(view: RunView, graft: Graft) -> None:
     numel = view.genesis.layout.numel if view.genesis else 0
     sound = is_hash(graft.blob) and is_hash(graft.parent.hash)
     require(sound and 0 < graft.size_bytes <= 8 * numel + SPARE_BYTES, "has a malformed graft")
+
+
+def _check_regions(view: RunView, body: Regions) -> None:
+    """Everybody is in one region at most, its hub and heirs are of it, and a number means one hub for ever."""
+    require(view.genesis is None or not view.genesis.parent, "groups a region's own members")
+    everybody = [node for item in body.items for node in item.members]
+    require(len(everybody) <= MOST_IN_REGIONS, "groups too many machines")
+    require(all(map(is_node, everybody)), "groups what is no node")
+    require(len(set(everybody)) == len(everybody), "has a machine in two regions")
+    known = {item.number: item.hub for item in view.regions.items} if view.regions else {}
+    numbers = [item.number for item in body.items]
+    require(len(set(numbers)) == len(numbers), "has two regions of one number")
+    for item in body.items:
+        led = item.hub in item.members and {*item.heirs} <= {*item.members} - {item.hub}
+        require(led, "has region {} led by strangers", item.number)
+        same = known.get(item.number) == item.hub
+        require(same or item.number > view.last_region, "gives region {} another hub", item.number)
+        require(len(item.reason) <= MAX_TEXT, "has a reason that is too long")
+    require(len(body.reason) <= MAX_TEXT, "has a reason that is too long")
 
 
 def _check_assignment(work: Assignment, start: int) -> None:

@@ -32,6 +32,7 @@ from shoal.runlog.entries import (
     Joined,
     Left,
     Plan,
+    Regions,
     Rejected,
     Revoked,
     Rewind,
@@ -124,6 +125,10 @@ class RunView:
         """The latest word on every node that was ever banned, with its position."""
         self.funded_micro = 0
         """What was added to the budget of its credit."""
+        self.regions: Regions | None = None
+        """How the pool's machines are grouped, where the coordinator begins regions by itself."""
+        self.last_region = 0
+        """The highest number that a region had."""
         self.began_ms = 0
         """When the first round was planned, by the coordinator's clock."""
 
@@ -341,6 +346,9 @@ class RunView:
                 keys.replace(open_line(body.line, body.node, keys.current), entry.position)
             case Revoked():
                 self.keys[body.node].revoke()
+            case Regions():
+                self.regions = body
+                self.last_region = max([self.last_region, *(item.number for item in body.items)])
             case Digests():
                 self.path[-1] = replace(self.path[-1], digests=by_shard(self.path[-1], body.items))
 

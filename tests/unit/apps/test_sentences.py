@@ -21,6 +21,8 @@ from shoal.runlog.entries import (
     Joined,
     Left,
     Plan,
+    PlannedRegion,
+    Regions,
     Rejected,
     Revoked,
     Rewind,
@@ -85,6 +87,11 @@ TOLD: list[tuple[Body, str, str]] = [
     (Ban(node=B.node, until_ms=2**53, reason=""), "error", "until 9999-12-31"),
     (Rotated(node=B.node, line=()), "info", f"Another key speaks for bob ({B.node[:8]}) from here on."),
     (Revoked(node=B.node, reason="lost"), "warning", "any more, by the organiser's word."),
+    (
+        Regions(items=(PlannedRegion(number=3, hub=B.node, members=(A.node, B.node)),), reason="near"),
+        "info",
+        f"The pool's machines are 1 region: region 3 of 2 machines, hub bob ({B.node[:8]}).",
+    ),
     (Ban(node=B.node, until_ms=0, reason="a mistake"), "info", f"bob ({B.node[:8]}) may take part again."),
 ]  # fmt: skip
 

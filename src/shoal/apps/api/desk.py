@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shoal.apps.api.diary import Diaries
 from shoal.apps.api.models import NodeStatus, RunStatus, RunSummary
+from shoal.apps.api.regional import RegionDesk
 from shoal.apps.api.sentences import Sentence
 from shoal.apps.api.status import Standings, node_status, status, summary
 from shoal.apps.home import Home, read_secret, write_secret
@@ -52,6 +53,7 @@ class Desk:
     ) -> None:
         self.service = service
         self.pool = Pool(MATCHERS[matching])
+        self.regions = RegionDesk(service)
         self.diaries = Diaries(service)
         self._home = home
         self._expires_s = expires_s

@@ -33,6 +33,7 @@ from shoal.runlog.entries import (
     Joined,
     Left,
     Plan,
+    Regions,
     Rejected,
     Revoked,
     Rewind,
@@ -163,6 +164,9 @@ def describe(body: Body) -> tuple[str, Fields]:
             return "key_rotated", {**_who(body.node, ""), "successions": len(body.line)}
         case Revoked():
             return "key_revoked", {**_who(body.node, ""), "reason": body.reason}
+        case Regions():
+            hubs = " ".join(item.hub[:12] for item in body.items)
+            return "regions_decided", {"regions": len(body.items), "hubs": hubs, "reason": body.reason}
 
 
 def _who(node: NodeId, name: str) -> Fields:

@@ -125,7 +125,7 @@ class PrivacyInfo(_Answer):
 
 class RegionInfo(_Answer):
     members: list[str]
-    hub: str = Field(description="Who would be the best hub of these, now.")
+    hub: str = Field(description="Their hub where the coordinator chose one, else who would be the best.")
     reason: str
 
 
@@ -168,7 +168,8 @@ class RunStatus(RunSummary):
     privacy: PrivacyInfo | None = Field(default=None, description="What nodes promise; null for nothing.")
     regions: list[RegionInfo] = Field(
         default=[],
-        description="Live nodes by their measured round trips, where they are few enough to compare.",
+        description="As the coordinator grouped the pool's machines; else live nodes by their measured round trips, "
+        "where they are few enough to compare.",
     )
 
 
@@ -354,9 +355,15 @@ class DatasetInfo(_Answer):
 
 class PoolPlace(_Answer):
     run: str | None = Field(description="Which run it works for now; null for none.")
-    ticket: str | None
+    ticket: str | None = Field(description="What it joins with; null to wait, or to go on as it is.")
     reason: str
     ask_again_s: float
+    undecided: bool = Field(default=False, description="It goes on as it is until it has asked again.")
+    region: int | None = Field(default=None, description="Its region, where the run has some.")
+    hub_ticket: str | None = Field(default=None, description="The run's own, for the hub of that region.")
+    probe: dict[str, str] = Field(
+        default={}, description="Machines whose round trips it should measure, and where they are."
+    )
 
 
 class PoolMember(_Answer):
@@ -364,6 +371,8 @@ class PoolMember(_Answer):
     speed: float
     run: str | None
     reason: str
+    region: int | None = Field(default=None, description="Its region, where the run has some.")
+    leads: bool = Field(default=False, description="It is that region's hub.")
 
 
 class Problem(BaseModel):

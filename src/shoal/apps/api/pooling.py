@@ -14,18 +14,22 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from shoal.apps.api.desk import Desk
 from shoal.apps.api.models import PoolMember, PoolPlace
+from shoal.apps.api.regional import has_regions
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.served import Run
 from shoal.credit.spec import MICRO
-from shoal.planner.matching import Job, Worker
+from shoal.planner.matching import Job, Matching, Worker
 from shoal.planner.pool import ASK_AGAIN_S, MATCHED_S, MOST, SOON
+from shoal.planner.region_pool import Word
 from shoal.wire.identity import Identity, node_id, verify
 
 DOMAIN = "PoolOffer"
 REMEMBERED = 4 * MOST
 """Nodes whose last offer's time is known, so that it does not count twice."""
 RunPrefix = Annotated[str, Field(max_length=64)]
+NodeHex = Annotated[str, Field(pattern="^[0-9a-f]{40}$")]
+Trip = Annotated[float, Field(ge=0, le=86_400)]
 HEX64, HEX128 = "^[0-9a-f]{64}$", "^[0-9a-f]{128}$"
 
 
@@ -39,6 +43,15 @@ class PoolOffer(BaseModel):
     up_bytes_s: float = Field(default=0.0, ge=0, le=1e12, description="What it may send; 0 if unknown.")
     least_pay_micro: int = Field(default=0, ge=0, le=10**12, description="For a unit of work.")
     prefers: list[RunPrefix] = Field(default=[], max_length=64, description="Runs, the dearest first.")
+    hub_address: str = Field(default="", max_length=260, description="Where it would be a hub; empty if not.")
+    label: str = Field(default="", max_length=64, description="The region that it is in, if it says so.")
+    trips: dict[NodeHex, Trip] = Field(
+        default={}, max_length=16, description="Round trips to others, in seconds; 0 if not reached."
+    )
+    serves: int = Field(
+        default=0, ge=0, le=1 << 53, description="The region that it is the hub of, open now."
+    )
+    region_ticket: str = Field(default="", max_length=4096, description="That region's ticket.")
     leaves: bool = Field(default=False, description="It is not to be had any more.")
     signature: str = Field(pattern=HEX128, description="Over all the rest as JSON with sorted keys.")
 
@@ -62,14 +75,24 @@ def lending(desk: Desk) -> APIRouter:
         latest[worker.node] = said.at_ms
         if len(latest) > REMEMBERED:
             del latest[next(iter(latest))]
-        jobs = jobs_of(desk)
         if said.leaves:
             desk.pool.withdraw(worker.node)
+            desk.regions.withdraw(worker.node)
             return PoolPlace(run=None, ticket=None, reason="it left", ask_again_s=ASK_AGAIN_S)
-        run, reason = desk.pool.offer(worker, jobs, desk.service.host.clock.now())
-        soon = MATCHED_S if reason == SOON else ASK_AGAIN_S
+        word = _word(worker, said)
+        desk.regions.heard(word)
+        run, reason = desk.pool.offer(worker, jobs_of(desk), desk.service.host.clock.now())
+        desk.regions.withdraw(worker.node, but=run)
+        if run is not None and has_regions(desk.service.runs[run]):
+            return await desk.regions.place(run, word, await desk.standing_ticket(run))
         ticket = await desk.standing_ticket(run) if run else None
-        return PoolPlace(run=run, ticket=ticket, reason=reason, ask_again_s=soon)
+        return PoolPlace(
+            run=run,
+            ticket=ticket,
+            reason=reason,
+            ask_again_s=MATCHED_S if reason == SOON else ASK_AGAIN_S,
+            undecided=reason == SOON,
+        )
 
     return routes
 
@@ -82,29 +105,37 @@ def pooled(desk: Desk) -> APIRouter:
         now = desk.service.host.clock.now()
         desk.pool.forget(now)
         found = desk.pool.match(jobs_of(desk), now)
-        return [
-            PoolMember(
-                node=worker.node,
-                speed=worker.speed,
-                run=found.run_of.get(worker.node),
-                reason=found.reasons.get(worker.node, "no run wants anybody now"),
-            )
-            for worker in desk.pool.workers
-        ]
+        return [_member(desk, worker, found) for worker in desk.pool.workers]
 
     return routes
 
 
+def _member(desk: Desk, worker: Worker, found: Matching) -> PoolMember:
+    run = found.run_of.get(worker.node)
+    place = desk.regions.shown(run, worker.node) if run else None
+    return PoolMember(
+        node=worker.node,
+        speed=worker.speed,
+        run=run,
+        reason=place.reason if place else found.reasons.get(worker.node, "no run wants anybody now"),
+        region=place.region if place else None,
+        leads=place is not None and place.leads,
+    )
+
+
 def jobs_of(desk: Desk) -> list[Job]:
-    """The runs that want somebody now."""
-    wanting = [(run, served) for run, served in sorted(desk.service.runs.items()) if _wants(served)]
+    """The runs that want somebody now; those of regions, once somebody is lent who may be a hub."""
+    wanting = [
+        (run, served)
+        for run, served in sorted(desk.service.runs.items())
+        if _wants(served) and (not has_regions(served) or desk.regions.possible_in(served))
+    ]
     return [_job(run, served) for run, served in wanting]
 
 
 def _wants(served: Run) -> bool:
-    recipe = served.machine.recipe
-    by_hubs = recipe.strategy.region is not None or recipe.masking.on
-    return served.machine.view.stopped is None and served.paused is None and not by_hubs
+    masked = served.machine.recipe.masking.on
+    return served.machine.view.stopped is None and served.paused is None and not masked
 
 
 def _job(run: RunId, served: Run) -> Job:
@@ -133,6 +164,18 @@ def _worker(said: PoolOffer, coordinator: NodeId) -> Worker:
         up_bytes_s=said.up_bytes_s,
         least_pay=said.least_pay_micro / MICRO,
         prefers=tuple(RunId(run) for run in said.prefers),
+    )
+
+
+def _word(worker: Worker, said: PoolOffer) -> Word:
+    return Word(
+        node=worker.node,
+        address=said.hub_address,
+        label=said.label,
+        up_bytes_s=worker.up_bytes_s,
+        trips={NodeId(node): trip for node, trip in said.trips.items()},
+        serves=said.serves,
+        ticket=said.region_ticket,
     )
 
 

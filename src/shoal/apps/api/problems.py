@@ -27,6 +27,7 @@ _STATUS = {
     "SH-LEAD-03": 503,
     "SH-POOL-01": 503,
     "SH-POOL-02": 403,
+    "SH-POOL-03": 422,
     "SH-RUN-01": 409,
     "SH-BLOB-01": 404,
     "SH-DISK-01": 507,

@@ -27,6 +27,7 @@ from shoal.runlog.entries import (
     Joined,
     Left,
     Plan,
+    Regions,
     Revoked,
     Rewind,
     Rotated,
@@ -103,6 +104,13 @@ def entry_sentence(body: Body, names: Mapping[NodeId, str]) -> Sentence:
             return Sentence(
                 kind="key_revoked", text=text, reason=body.reason, level="warning", node=body.node
             )
+        case Regions():
+            told = [
+                f"region {item.number} of {count(len(item.members), 'machine')}, hub {who(item.hub, names)}"
+                for item in body.items[:4]
+            ]
+            text = f"The pool's machines are {count(len(body.items), 'region')}: {'; '.join(told) or 'none'}."
+            return Sentence(kind="regions_decided", text=text, reason=body.reason)
 
 
 def _rotated(body: Rotated, names: Mapping[NodeId, str]) -> Sentence:

@@ -260,6 +260,11 @@ def privacy_of(machine: CoordinatorMachine) -> PrivacyInfo | None:
 
 
 def regions_of(machine: CoordinatorMachine, now: float) -> list[RegionInfo]:
+    """As they were decided, where the coordinator begins them itself; else as they would be."""
+    if decided := machine.view.regions:
+        return [
+            RegionInfo(members=list(one.members), hub=one.hub, reason=one.reason) for one in decided.items
+        ]
     live = machine.seats.live(now)
     if len(live) > FEW:
         return []
