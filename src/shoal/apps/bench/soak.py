@@ -34,6 +34,9 @@ SETTLE_S = 60.0
 BETWEEN_KILLS_S, AWAY_S = (10.0, 40.0), (0.0, 4.0)
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 COORDINATORS = ("coordinator-0", "coordinator-1")
+SPARED = "spared"
+"""A node that is never killed: the others live for minutes, in which what is kept of the latest rounds fills up."""
+SPARED_SETTLES_S = 300.0
 
 
 def recipe_for(addresses: list[str], nodes: int) -> dict[str, Any]:
@@ -76,7 +79,7 @@ def measure(minutes: float, nodes: int, seed: int, say: Callable[[str], None]) -
 class _Soak:
     def __init__(self, folder: Path, family: Family, nodes: int, rng: random.Random) -> None:
         self._folder, self._family, self._rng = folder, family, rng
-        self._names = [*COORDINATORS, *(f"node-{number}" for number in range(nodes))]
+        self._names = [*COORDINATORS, *(f"node-{number}" for number in range(nodes)), SPARED]
         self._ports = {name: (_free_port(), _free_port()) for name in COORDINATORS}
         self._children: dict[str, Child] = {}
         self._lives: dict[str, int] = defaultdict(int)
@@ -139,7 +142,7 @@ class _Soak:
                     del back[name]
                     self._start(name)
                 if time.monotonic() >= kill_at:
-                    name = self._rng.choice([name for name in self._names if name not in back])
+                    name = self._rng.choice([name for name in self._names[:-1] if name not in back])
                     self._kill(name)
                     back[name] = time.monotonic() + self._rng.uniform(*AWAY_S)
                     kill_at = self._next_kill()
@@ -182,6 +185,7 @@ class _Soak:
             "lost": len(lost),
             "lost_what": lost,
             "memory_growth_mb_per_hour": max(one["memory_growth_mb_per_hour"] for one in grown.values()),
+            "spared_memory_growth_mb_per_hour": grown[SPARED]["memory_growth_mb_per_hour"],
             "disk_growth_mb_per_hour": max(one["disk_growth_mb_per_hour"] for one in grown.values()),
             "log_growth_mb_per_hour": max(one["log_growth_mb_per_hour"] for one in grown.values()),
             "terms": self._disks.terms(),
@@ -190,9 +194,10 @@ class _Soak:
 
     def _growth(self, name: str) -> dict[str, Any]:
         memory = self._memory[name]
+        settle_s = SPARED_SETTLES_S if name == SPARED else SETTLE_S
         return {
             "kills": self._kills[name],
-            "memory_growth_mb_per_hour": _mb(growth_per_hour(memory, SETTLE_S)),
+            "memory_growth_mb_per_hour": _mb(growth_per_hour(memory, settle_s)),
             "disk_growth_mb_per_hour": _mb(growth_per_hour(self._disk[name], SETTLE_S)),
             "log_growth_mb_per_hour": _mb(growth_per_hour(self._log[name], SETTLE_S)),
             "memory_mb": _mb(memory[-1].value) if memory else 0.0,
