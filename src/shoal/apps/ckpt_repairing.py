@@ -22,15 +22,20 @@ from shoal.base.ids import RunId
 from shoal.base.rot import SUFFIX, checksum, mended
 from shoal.checkpoint.archive import CHUNKS, INDEX, read_index
 from shoal.replica.blobs import chunk_list
-from shoal.runlog.chain import BadEntry, read_link
+from shoal.runlog.chain import BadEntry, genesis_of, read_link
 from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView
+from shoal.runlog.voter import FORGOTTEN, RECORD, is_record
+from shoal.strategy.recipe import recipe_in_log
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.sqlstore import SqlLogStore, value_checksum
 
 MEMBERS_S = 30.0
 """How long members may take to give a coordinator or node that is on what it has lost."""
 LOOK_S = 0.1
+FORGETFUL = (
+    "what this coordinator promised as a voter is lost: it votes no more in this run, and the others go on"
+)
 
 
 class Repairing:
@@ -195,7 +200,7 @@ def repair_store(mending: Repairing, path: Path) -> str:
     runs = sorted({run for run, _ in rows} | mending.runs())
     fresh = path.with_name("store.mended")
     fresh.unlink(missing_ok=True)
-    told = []
+    told, whole = [], True
     with contextlib.closing(SqlLogStore(f"sqlite:///{fresh}")) as store:
         for run in runs:
             mine: dict[int, list[bytes]] = {}
@@ -206,13 +211,26 @@ def repair_store(mending: Repairing, path: Path) -> str:
             for position, entry in enumerate(entries):
                 store.append(run, position, entry)
             lost = max(mine, default=-1) + 1 - len(entries)
+            whole = whole and lost <= 0
             told.append(f"run {run[:12]}: {len(entries)} entries" + (f", {lost} lost" if lost > 0 else ""))
         for run, key, value in kept_in(path):
             store.keep(run, key, value)
+        for run in runs:
+            told += [f"{run[:12]}: {FORGETFUL}"] if _keep_its_silence(store, run) else []
     path.rename(path.with_name("store.damaged"))
     fresh.rename(path)
-    lost_some = any("lost" in text for text in told)
-    return ("" if lost_some else "repaired: ") + "; ".join(told)
+    return ("repaired: " if whole else "") + "; ".join(told)
+
+
+def _keep_its_silence(store: SqlLogStore, run: RunId) -> bool:
+    """Where a majority keeps a run, and what this voter of it promised is lost: see that it does not vote as one that
+    never promised anything. True if that was needed."""
+    genesis = genesis_of(list(store.read(run, 0, 1)))
+    votes = genesis is not None and bool(recipe_in_log(genesis.recipe).membership.coordinators)
+    if not votes or is_record(store.kept(run, RECORD).get(RECORD, FORGOTTEN)):
+        return False
+    store.keep(run, RECORD, FORGOTTEN)
+    return True
 
 
 def _by_position(found: dict[int, list[bytes]]) -> list[bytes]:

@@ -1,0 +1,55 @@
+"""A coordinator's damaged store made whole: what it promised as a voter is never taken to be nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from pathlib import Path
+
+import pytest
+from runlog.small_log import COORDINATOR, RUN, Clerk, small_recipe
+
+from shoal.apps.ckpt_repairing import FORGETFUL, Repairing, repair_store
+from shoal.runlog.voter import Voter
+from shoal.wire.ballots import AskVote, Ballot, Vote
+from shoal.worlds.real.sqlstore import SqlLogStore
+
+ASK = AskVote(run=RUN, ballot=Ballot(9, "two"), length=1)
+LATER = AskVote(run=RUN, ballot=Ballot(10, "two"), length=1)
+LOST = {
+    "the value was altered": "UPDATE shoal_kept SET value = CAST('rot' AS BLOB)",
+    "the row is gone": "DELETE FROM shoal_kept",
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """The store of a coordinator that has voted in a run which a majority keeps."""
+    clerk, path = Clerk(), tmp_path / "store.sqlite"
+    clerk.found(small_recipe(membership={"coordinators": ["one:1", "two:1"]}))
+    with contextlib.closing(SqlLogStore(f"sqlite:///{path}")) as store:
+        store.append(RUN, 0, clerk.entries[0])
+        assert isinstance(_answer(store, ASK), Vote)
+    return path
+
+
+def _answer(store: SqlLogStore, ask: AskVote) -> object:
+    return Voter(store, RUN, lambda: COORDINATOR.public).answer(ask)
+
+
+@pytest.mark.parametrize("command", LOST.values(), ids=LOST)
+def test_a_voter_that_has_forgotten_its_promises_stays_silent(path: Path, command: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute(command)
+    told = repair_store(Repairing(path.parent, []), path)
+    assert told.startswith("repaired") and FORGETFUL in told
+    with contextlib.closing(SqlLogStore(f"sqlite:///{path}", create=False)) as store:
+        assert _answer(store, LATER) is None
+
+
+def test_a_voter_whose_promises_are_whole_keeps_them(path: Path) -> None:
+    told = repair_store(Repairing(path.parent, []), path)
+    assert told.startswith("repaired") and FORGETFUL not in told
+    with contextlib.closing(SqlLogStore(f"sqlite:///{path}", create=False)) as store:
+        answer = _answer(store, ASK)
+        assert isinstance(answer, Vote) and answer.promised == ASK.ballot
