@@ -94,7 +94,8 @@ def enter(store: LogStore, run: RunId, entries: list[bytes], public: bytes) -> C
             raise ShoalError(
                 "SH-LOG-01",
                 f"run {run[:12]}: entry {tail.length} {error}",
-                "move the store away: the other coordinators and the members have the log",
+                "run: shoal ckpt verify --repair; the others give what is then missing. An empty store would have "
+                "forgotten what this coordinator promised as a voter",
             ) from None
     return Contest(run, genesis.recipe, coordinators, tail, Voter(store, run, lambda: public))
 
