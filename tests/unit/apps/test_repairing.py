@@ -1,17 +1,21 @@
-"""A coordinator's damaged store made whole: what it promised as a voter is never taken to be nothing."""
+"""A coordinator's damaged store made whole: not under the one who works with it, and what it promised as a voter is
+never taken to be nothing."""
 
 from __future__ import annotations
 
 import contextlib
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from runlog.small_log import COORDINATOR, RUN, Clerk, small_recipe
 
 from shoal.apps.ckpt_repairing import FORGETFUL, Repairing, repair_store
+from shoal.apps.ckpt_verifying import verify_home
 from shoal.runlog.voter import Voter
 from shoal.wire.ballots import AskVote, Ballot, Vote
+from shoal.worlds.real.locks import held
 from shoal.worlds.real.sqlstore import SqlLogStore
 
 ASK = AskVote(run=RUN, ballot=Ballot(9, "two"), length=1)
@@ -25,7 +29,8 @@ LOST = {
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """The store of a coordinator that has voted in a run which a majority keeps."""
-    clerk, path = Clerk(), tmp_path / "store.sqlite"
+    clerk, path = Clerk(), tmp_path / "coordinator" / "store.sqlite"
+    path.parent.mkdir()
     clerk.found(small_recipe(membership={"coordinators": ["one:1", "two:1"]}))
     with contextlib.closing(SqlLogStore(f"sqlite:///{path}")) as store:
         store.append(RUN, 0, clerk.entries[0])
@@ -53,3 +58,19 @@ def test_a_voter_whose_promises_are_whole_keeps_them(path: Path) -> None:
     with contextlib.closing(SqlLogStore(f"sqlite:///{path}", create=False)) as store:
         answer = _answer(store, ASK)
         assert isinstance(answer, Vote) and answer.promised == ASK.ballot
+
+
+def test_a_store_that_somebody_works_with_is_left_as_it_is(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute(LOST["the value was altered"])
+    with held(path.parent, shared=True) as serving:
+        assert serving
+        told = _repair(path)
+        assert not told["ok"] and "stop the process" in told["damaged"][0]["repair"]
+        assert not path.with_name("store.damaged").exists()
+    assert _repair(path)["ok"]
+    assert path.with_name("store.damaged").exists()
+
+
+def _repair(path: Path) -> dict[str, Any]:
+    return verify_home(path.parent.parent, None, node=False, repair=True, sources=[])
