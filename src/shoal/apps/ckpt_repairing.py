@@ -195,12 +195,14 @@ def _pass(point: str) -> None:
 
 
 def repair_store(mending: Repairing, path: Path) -> str:
-    """A new store of every entry and kept value that holds, from the damaged one and all copies of the logs."""
+    """A new store of every entry and kept value that holds, from the damaged one and all copies of the logs. One that
+    would lack entries takes the damaged one's place only where the run's other coordinators give them again: nodes
+    have them, and a coordinator that wrote others instead would break the run."""
     rows = list(rows_in(path))
     runs = sorted({run for run, _ in rows} | mending.runs())
     fresh = path.with_name("store.mended")
     fresh.unlink(missing_ok=True)
-    told, whole = [], True
+    told, whole, lacking = [], True, []
     with contextlib.closing(SqlLogStore(f"sqlite:///{fresh}")) as store:
         for run in runs:
             mine: dict[int, list[bytes]] = {}
@@ -211,23 +213,34 @@ def repair_store(mending: Repairing, path: Path) -> str:
             for position, entry in enumerate(entries):
                 store.append(run, position, entry)
             lost = max(mine, default=-1) + 1 - len(entries)
-            whole = whole and lost <= 0
-            told.append(f"run {run[:12]}: {len(entries)} entries" + (f", {lost} lost" if lost > 0 else ""))
+            words = f"run {run[:12]}: {len(entries)} entries"
+            if lost > 0:
+                whole = False
+                gives = _is_kept_by_majority(store, run)
+                words += f", {lost} lost" + (": the other coordinators give them again" if gives else "")
+                lacking += [] if gives else [run]
+            told.append(words)
         for run, key, value in kept_in(path):
             store.keep(run, key, value)
         for run in runs:
             told += [f"{run[:12]}: {FORGETFUL}"] if _keep_its_silence(store, run) else []
+    if lacking:
+        fresh.unlink()
+        return f"left as it is, for entries would be lost ({'; '.join(told)}): name a home that has them with --from"
     path.rename(path.with_name("store.damaged"))
     fresh.rename(path)
     return ("repaired: " if whole else "") + "; ".join(told)
 
 
+def _is_kept_by_majority(store: SqlLogStore, run: RunId) -> bool:
+    genesis = genesis_of(list(store.read(run, 0, 1)))
+    return genesis is not None and bool(recipe_in_log(genesis.recipe).membership.coordinators)
+
+
 def _keep_its_silence(store: SqlLogStore, run: RunId) -> bool:
     """Where a majority keeps a run, and what this voter of it promised is lost: see that it does not vote as one that
     never promised anything. True if that was needed."""
-    genesis = genesis_of(list(store.read(run, 0, 1)))
-    votes = genesis is not None and bool(recipe_in_log(genesis.recipe).membership.coordinators)
-    if not votes or is_record(store.kept(run, RECORD).get(RECORD, FORGOTTEN)):
+    if not _is_kept_by_majority(store, run) or is_record(store.kept(run, RECORD).get(RECORD, FORGOTTEN)):
         return False
     store.keep(run, RECORD, FORGOTTEN)
     return True

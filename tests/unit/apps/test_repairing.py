@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runlog.small_log import COORDINATOR, RUN, Clerk, small_recipe
+from runlog.small_log import COORDINATOR, NODES, RUN, Clerk, small_recipe
 
 from shoal.apps.ckpt_repairing import FORGETFUL, Repairing, repair_store
 from shoal.apps.ckpt_verifying import verify_home
+from shoal.runlog.files import FileLogStore
 from shoal.runlog.voter import Voter
 from shoal.wire.ballots import AskVote, Ballot, Vote
+from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.locks import held
 from shoal.worlds.real.sqlstore import SqlLogStore
 
@@ -72,5 +74,30 @@ def test_a_store_that_somebody_works_with_is_left_as_it_is(path: Path) -> None:
     assert path.with_name("store.damaged").exists()
 
 
-def _repair(path: Path) -> dict[str, Any]:
-    return verify_home(path.parent.parent, None, node=False, repair=True, sources=[])
+def _repair(path: Path, *sources: Path) -> dict[str, Any]:
+    return verify_home(path.parent.parent, None, node=False, repair=True, sources=sources)
+
+
+def test_a_store_that_would_lack_entries_does_not_take_the_damaged_ones_place(tmp_path: Path) -> None:
+    clerk, path = Clerk(), tmp_path / "coordinator" / "store.sqlite"
+    path.parent.mkdir()
+    clerk.found()
+    clerk.join(*NODES[:3])
+    with contextlib.closing(SqlLogStore(f"sqlite:///{path}")) as store:
+        for position, entry in enumerate(clerk.entries):
+            store.append(RUN, position, entry)
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE shoal_entries SET entry = CAST('rot' AS BLOB) WHERE position = 2")
+    damaged = path.read_bytes()
+
+    told = _repair(path)
+    assert not told["ok"] and "--from" in told["damaged"][0]["repair"]
+    assert path.read_bytes() == damaged, "nodes have the entries after it: it must not go on without them"
+
+    member = tmp_path / "member"
+    copy = FileLogStore(FileDisk(member / "node" / "runs" / RUN), lambda point: None)
+    for position, entry in enumerate(clerk.entries):
+        copy.append(RUN, position, entry)
+    assert _repair(path, member)["ok"]
+    with contextlib.closing(SqlLogStore(f"sqlite:///{path}", create=False)) as store:
+        assert list(store.read(RUN)) == clerk.entries
