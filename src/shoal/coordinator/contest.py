@@ -61,6 +61,10 @@ class Contest:
     """Until then it asks for no votes: somebody else does."""
     waiting: str = ""
     """In words, what it waits for while nobody leads."""
+    told: str = ""
+    """The last such words that were said aloud."""
+    led_at: float = NEVER
+    """When somebody was last seen to lead."""
     held: dict[NodeId, Caller] = field(default_factory=dict)
     """Members that have come here, while it does not lead."""
     held_at: dict[NodeId, float] = field(default_factory=dict)
