@@ -146,7 +146,7 @@ def test_without_a_majority_nothing_is_sealed_and_everybody_is_told_why(two: Two
     two.until(lambda: "nobody_leads" in two.second.err.read_text(), 60, "a word on why nobody leads")
     sealed = len(two.stored("second"))
     told = two._api.get(f"/api/v1/runs/{two.run}").json()
-    assert told["code"] == "SH-LEAD-02" and "2 are here" in told["detail"]
+    assert told["code"] == "SH-LEAD-02" and "2 here" in told["detail"]
     assert all(who in told["detail"] and who in two.second.err.read_text() for who in gone)
     doctor = run_shoal(["doctor", two.ticket, "--home", str(two.home_of("ben"))])
     assert "first failure: token and run (SH-LEAD-02)" in doctor.out + doctor.err, doctor

@@ -61,8 +61,11 @@ class Contest:
     """Until then it asks for no votes: somebody else does."""
     waiting: str = ""
     """In words, what it waits for while nobody leads."""
+    silent: frozenset[str] = frozenset()
+    """Who was asked last and gave no vote, though nobody was preferred."""
     told: str = ""
-    """The last such words that were said aloud."""
+    told_at: float = NEVER
+    """The last such words that were said aloud, and when."""
     led_at: float = NEVER
     """When somebody was last seen to lead."""
     held: dict[NodeId, Caller] = field(default_factory=dict)

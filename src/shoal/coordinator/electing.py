@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,8 +43,9 @@ FOUNDER_S = 10.0
 COPY_S = 2.0
 NAMED = 8
 """How many of those who are not here are named."""
-STUCK_S = 5.0
-"""Nobody has led for so long: that is no change of leaders any more, and somebody should know."""
+STUCK_S, AGAIN_S = 5.0, 30.0
+"""Nobody has led for so long: that is no change of leaders any more, and somebody should know; again when the reason
+has changed, but no sooner than after so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +123,7 @@ class Elections:
             raise _not_listed(contest, self.address)
         for address in contest.coordinators:
             self._draw_line(address)
-        contest.voter.name = self._mark
+        contest.voter.name, contest.led_at = self._mark, self._now()
         self._ground.spawn(self._contend(contest), f"contend for {contest.run[:8]}")
         if not self._copying:
             self._copying = True
@@ -310,10 +311,14 @@ class Elections:
 
     def _tell_if_stuck(self, contest: Contest) -> None:
         """Say once why nobody leads, and again when that changes."""
+        now = self._now()
         if self._is_led(contest) or contest.tail.stopped:
-            contest.led_at, contest.told = self._now(), ""
-        elif self._now() - contest.led_at > STUCK_S and contest.told != contest.waiting:
-            contest.told = contest.waiting
+            contest.led_at, contest.told, contest.told_at = now, "", NEVER
+        elif (
+            now - max(contest.led_at + STUCK_S, contest.told_at + AGAIN_S) > 0
+            and contest.told != contest.waiting
+        ):
+            contest.told, contest.told_at = contest.waiting, now
             log.warning(
                 "nobody_leads", extra={"run": contest.run[:12], "cause": f"waits for {contest.waiting}"}
             )
@@ -352,7 +357,11 @@ class Elections:
         waited = {node for node in contest.held if not led or contest.held_at[node] < since}
         lines = {address for address, line in self._lines.items() if line.up}
         here = ({self.address, *waited, *lines} - ({contest.leader} if led else set())) & voters
-        contest.waiting = f"a majority of {len(voters)} voters: {len(here)} are here" + _absent(voters - here)
+        absent, silent = (
+            _listed(", missing ", voters - here),
+            _listed(", no vote from ", contest.silent & here),
+        )
+        contest.waiting = f"a majority of {len(voters)} voters: {len(here)} here{absent}{silent}"
         lapsed = self._now() - contest.leader_at > LAPSE_S
         return (lapsed or bool(waited)) and (len(here) >= majority(voters) or bool(waited - voters))
 
@@ -368,6 +377,7 @@ class Elections:
             await self._take_entries(contest, election.entries)
             if contest.tail.length != length:
                 continue
+            contest.silent = frozenset() if election.decided else election.awaited()
             if not election.won:
                 self._yield(contest)
                 return False
@@ -427,9 +437,9 @@ def _decided(election: Election) -> Callable[[], bool]:
     return lambda: election.decided
 
 
-def _absent(voters: frozenset[str]) -> str:
+def _listed(before: str, voters: Set[str]) -> str:
     named = sorted(voter if ":" in voter else f"node {voter[:12]}" for voter in voters)
-    return ", not " + ", ".join([*named[:NAMED], *(["..."] if len(named) > NAMED else [])]) if named else ""
+    return before + ", ".join([*named[:NAMED], *(["..."] if len(named) > NAMED else [])]) if named else ""
 
 
 def _not_listed(contest: Contest, address: str) -> ShoalError:

@@ -65,7 +65,9 @@ def _shoal_problem(error: ShoalError, status: int) -> Problem:
 async def _shoal_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ShoalError)
     status = status_of(error)
-    if status >= 500 and status != 503:  # That one is no failure of ours: somebody else is to be asked, or later.
+    if (
+        status >= 500 and status != 503
+    ):  # That one is no failure of ours: somebody else is to be asked, or later.
         log.error("request_failed", extra={"code": error.code, "cause": error.cause})
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return _answer(_shoal_problem(error, status), headers)
