@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import secrets
 import signal
 import socket
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from shoal.apps.home import Home, find_home, make_folder, read_secret, write_secret
+from shoal.apps.log_lines import log_to_stderr
 from shoal.apps.ports import check_ports, open_port
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
@@ -165,7 +165,7 @@ def serve(
         as_json=as_json,
         speaks=_speaks(wire_versions),
     )
-    _log_to_stderr()
+    log_to_stderr("INFO")
     run(serve_until_signal(options))
 
 
@@ -447,13 +447,3 @@ async def _submit(desk: Desk, options: ServeOptions) -> None:
                 f"it begins once a majority of its coordinators answers: {words}", file=sys.stderr, flush=True
             )
         await desk.submit(recipe)
-
-
-def _log_to_stderr() -> None:
-    from shoal.apps.api.diary import FieldFormatter
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FieldFormatter())
-    root = logging.getLogger("shoal")
-    root.handlers = [handler]
-    root.setLevel(os.environ.get("SHOAL_LOG", "INFO").upper())
