@@ -105,6 +105,8 @@ def test_a_node_mends_its_damaged_blob_and_log(rested: Fleet) -> None:
     rested.join("ada", "--max-up", "8kB/s")
     rested.contributes("ada", after=rested.length())
 
+    said = rested.nodes["ada"].err.read_text()
+    assert "file_damaged file=log" in said and f"blob_rotten file=blobs/{blob.name}" in said
     assert blob.with_name(blob.name + ".rotten").exists()
     assert log.with_name(log.name + ".damaged").exists()
     verified = run_shoal(["log", "verify", "--node", "--home", str(rested.home_of("ada"))])

@@ -13,7 +13,7 @@ from shoal.runlog.chain import Link, read_link
 from shoal.worlds.real.sqlstore import SqlLogStore
 
 from .fleet import Fleet, tiny
-from .processes import Child, free_port
+from .processes import Child, free_port, run_shoal
 from .referee import check_copies, check_log
 
 NAMES = ("ada", "ben")
@@ -125,6 +125,35 @@ def test_a_standby_with_its_own_store_takes_over(two: Two) -> None:
     for child in two.nodes.values():
         child.kill()
     check_copies(two, links)
+
+
+def test_without_a_majority_nothing_is_sealed_and_everybody_is_told_why(two: Two) -> None:
+    two.begin()
+    for name in NAMES:
+        two.join(name)
+    for name in NAMES:
+        two.contributes(name)
+    two.ask(two.second)
+    told = two._api.get("/api/v1/runs").json()
+    assert told["code"] == "SH-LEAD-03" and two.addresses[0] in told["detail"], (
+        "it has runs, and says who leads"
+    )
+
+    assert two.coordinator is not None
+    gone = two.addresses[0], two.node_id("ada")[:12]
+    for child in (two.coordinator, two.nodes["ada"]):
+        child.kill()
+    two.until(lambda: "nobody_leads" in two.second.err.read_text(), 60, "a word on why nobody leads")
+    sealed = len(two.stored("second"))
+    told = two._api.get(f"/api/v1/runs/{two.run}").json()
+    assert told["code"] == "SH-LEAD-02" and "2 here" in told["detail"]
+    assert all(who in told["detail"] and who in two.second.err.read_text() for who in gone)
+    doctor = run_shoal(["doctor", two.ticket, "--home", str(two.home_of("ben"))])
+    assert "first failure: token and run (SH-LEAD-02)" in doctor.out + doctor.err, doctor
+    assert len(two.stored("second")) == sealed
+
+    two.join("ada")
+    two.contributes("ada", after=sealed, within_s=60)
 
 
 def _ports(two: Two) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.apps.printable import printable
+from shoal.base.units import show_bytes
 
 app = typer.Typer(help="Checkpoints: a graph of saved states to fork, merge and move.", no_args_is_help=True)
 
@@ -228,7 +229,7 @@ def prune(
         print(f"{'would go' if dry_run else 'gone'}  {item['vertex'][:12]}  position {item['position']}")
     for item in told["kept"] if not as_json else ():
         print(f"kept  {item['vertex'][:12]}  position {item['position']}: {item['reason']}")
-    _say(told, f"{told['freed_bytes']} bytes", as_json)
+    _say(told, f"{show_bytes(told['freed_bytes'])} {'would be' if dry_run else 'are'} free again", as_json)
 
 
 @app.command()

@@ -22,15 +22,20 @@ from shoal.base.ids import RunId
 from shoal.base.rot import SUFFIX, checksum, mended
 from shoal.checkpoint.archive import CHUNKS, INDEX, read_index
 from shoal.replica.blobs import chunk_list
-from shoal.runlog.chain import BadEntry, read_link
+from shoal.runlog.chain import BadEntry, genesis_of, read_link
 from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView
+from shoal.runlog.voter import FORGOTTEN, RECORD, is_record
+from shoal.strategy.recipe import recipe_in_log
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.sqlstore import SqlLogStore, value_checksum
 
 MEMBERS_S = 30.0
 """How long members may take to give a coordinator or node that is on what it has lost."""
 LOOK_S = 0.1
+FORGETFUL = (
+    "what this coordinator promised as a voter is lost: it votes no more in this run, and the others go on"
+)
 
 
 class Repairing:
@@ -190,12 +195,14 @@ def _pass(point: str) -> None:
 
 
 def repair_store(mending: Repairing, path: Path) -> str:
-    """A new store of every entry and kept value that holds, from the damaged one and all copies of the logs."""
+    """A new store of every entry and kept value that holds, from the damaged one and all copies of the logs. One that
+    would lack entries takes the damaged one's place only where the run's other coordinators give them again: nodes
+    have them, and a coordinator that wrote others instead would break the run."""
     rows = list(rows_in(path))
     runs = sorted({run for run, _ in rows} | mending.runs())
     fresh = path.with_name("store.mended")
     fresh.unlink(missing_ok=True)
-    told = []
+    told, whole, lacking = [], True, []
     with contextlib.closing(SqlLogStore(f"sqlite:///{fresh}")) as store:
         for run in runs:
             mine: dict[int, list[bytes]] = {}
@@ -206,13 +213,37 @@ def repair_store(mending: Repairing, path: Path) -> str:
             for position, entry in enumerate(entries):
                 store.append(run, position, entry)
             lost = max(mine, default=-1) + 1 - len(entries)
-            told.append(f"run {run[:12]}: {len(entries)} entries" + (f", {lost} lost" if lost > 0 else ""))
+            words = f"run {run[:12]}: {len(entries)} entries"
+            if lost > 0:
+                whole = False
+                gives = _is_kept_by_majority(store, run)
+                words += f", {lost} lost" + (": the other coordinators give them again" if gives else "")
+                lacking += [] if gives else [run]
+            told.append(words)
         for run, key, value in kept_in(path):
             store.keep(run, key, value)
+        for run in runs:
+            told += [f"{run[:12]}: {FORGETFUL}"] if _keep_its_silence(store, run) else []
+    if lacking:
+        fresh.unlink()
+        return f"left as it is, for entries would be lost ({'; '.join(told)}): name a home that has them with --from"
     path.rename(path.with_name("store.damaged"))
     fresh.rename(path)
-    lost_some = any("lost" in text for text in told)
-    return ("" if lost_some else "repaired: ") + "; ".join(told)
+    return ("repaired: " if whole else "") + "; ".join(told)
+
+
+def _is_kept_by_majority(store: SqlLogStore, run: RunId) -> bool:
+    genesis = genesis_of(list(store.read(run, 0, 1)))
+    return genesis is not None and bool(recipe_in_log(genesis.recipe).membership.coordinators)
+
+
+def _keep_its_silence(store: SqlLogStore, run: RunId) -> bool:
+    """Where a majority keeps a run, and what this voter of it promised is lost: see that it does not vote as one that
+    never promised anything. True if that was needed."""
+    if not _is_kept_by_majority(store, run) or is_record(store.kept(run, RECORD).get(RECORD, FORGOTTEN)):
+        return False
+    store.keep(run, RECORD, FORGOTTEN)
+    return True
 
 
 def _by_position(found: dict[int, list[bytes]]) -> list[bytes]:

@@ -28,6 +28,7 @@ from shoal.runlog.view import RunView, verify_log
 from shoal.runlog.voter import RECORD, is_record
 from shoal.wire.signed import Signed, parse
 from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.locks import held
 from shoal.worlds.real.sqlstore import SqlLogStore
 
 NO_RUN = RunId("")
@@ -69,7 +70,7 @@ def verify_home(
     told = []
     mending = Repairing(root, [*sources, where.root])
     for damage in damages:
-        fate = _repair(mending, damage, store) if repair else ""
+        fate = _repair(root, mending, damage, store) if repair else ""
         told.append({"file": str(damage.path), "what": damage.what, "kind": damage.kind, "repair": fate})
     left = [item for item in told if not item["repair"].startswith(WHOLE_AGAIN)]
     checked = sum(path.is_file() for path in root.rglob("*"))
@@ -78,8 +79,17 @@ def verify_home(
     return {**told_all, "code": "SH-CKPT-07" if left else None}
 
 
-def _repair(mending: Repairing, damage: Damage, store: str | None) -> str:
+def _repair(root: Path, mending: Repairing, damage: Damage, store: str | None) -> str:
     """What became of it; "repaired ..." where it is whole again."""
+    folder = root if damage.kind == "store" else root / "runs" / damage.run
+    if damage.kind not in ("store", "log", "private"):
+        return _mend(mending, damage, store)
+    # Whoever works there has these files open, and would go on writing to those that were set aside.
+    with held(folder) as mine:
+        return _mend(mending, damage, store) if mine else "left as it is: stop the process of this home first"
+
+
+def _mend(mending: Repairing, damage: Damage, store: str | None) -> str:
     match damage.kind:
         case "blob":
             return mending.blob(damage.path, damage.run)

@@ -112,7 +112,7 @@ def check_writing(root: Path) -> Check:
             name="disk writing",
             verdict="fail",
             found=f"{folder}: {error.strerror or error}",
-            remedy="make the folder writable, or choose another --home",
+            remedy="make room and let this user write there, or choose another --home",
             code="SH-DISK-02",
         )
     found = f"{PROBE_BYTES >> 20} MiB written and synced in {taken_s * 1000:.0f} ms"

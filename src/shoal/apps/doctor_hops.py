@@ -11,12 +11,14 @@ import contextlib
 import socket
 import ssl
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from shoal.apps.doctor_checks import Check
 from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel, Peer
+from shoal.base.units import show_duration
 from shoal.node.session import Invitation, open_session
 from shoal.wire.identity import Identity
 from shoal.wire.messages import Challenge, Peers, decode
@@ -30,6 +32,8 @@ from shoal.worlds.real.meter import Meter
 from shoal.worlds.real.tls import WrongNode, client_context
 
 HOP_S = 10.0
+APART_S = 30.0
+"""Clocks that differ by no more are taken to agree: the answer may have been on its way for a while."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,7 @@ async def _check_address(ticket: Ticket, address: str) -> list[Check]:
         done.append(await _resolve(host, port))
         done.append(await _connect(host, port))
         done += await _shake_hands(ticket, host, port)
-        done.append(await _challenge(ticket, address))
+        done += await _challenge(ticket, address)
     except _Broken as broken:
         return [*done, broken.check]
     return [*done, *await _ask(ticket)]
@@ -118,10 +122,11 @@ async def _shake_hands(ticket: Ticket, host: str, port: int) -> list[Check]:
     return [_ok("tls", str(version)), _ok("identity", f"it is coordinator {ticket.coordinator[:16]}")]
 
 
-async def _challenge(ticket: Ticket, address: str) -> Check:
+async def _challenge(ticket: Ticket, address: str) -> list[Check]:
     try:
         async with asyncio.timeout(HOP_S):
             channel = await connect(address, ticket.coordinator, Meter(), ChannelLimits())
+            clocks = compare_clocks(time.time(), channel.opened_at())
             frame = await channel.recv()
             await channel.close()
             message = decode(frame)
@@ -135,7 +140,23 @@ async def _challenge(ticket: Ticket, address: str) -> Check:
     version = agree(HERE, message.speaks)
     if version is None:
         raise _Broken(_failed("protocol", version_error(message.speaks)))
-    return _ok("protocol", f"version {version} on both sides")
+    return [_ok("protocol", f"version {version} on both sides"), *clocks]
+
+
+def compare_clocks(here_s: float, there_s: float | None) -> list[Check]:
+    """This machine's clock beside the coordinator's, where that says what time it is."""
+    if there_s is None:
+        return []
+    apart_s = here_s - there_s
+    if abs(apart_s) <= APART_S:
+        return [_ok("clocks", "this machine's and the coordinator's agree")]
+    how = f"{show_duration(abs(apart_s))} {'ahead of' if apart_s > 0 else 'behind'}"
+    remedy = "set the one that is wrong: tickets that expire, bans and monthly limits go by them"
+    return [
+        Check(
+            name="clocks", verdict="warn", found=f"this machine's is {how} the coordinator's", remedy=remedy
+        )
+    ]
 
 
 async def _ask(ticket: Ticket) -> list[Check]:

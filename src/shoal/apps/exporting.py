@@ -120,7 +120,11 @@ def _write_readme(folder: Path, name: str, has_tokenizer: bool) -> None:
     try:
         (folder / "README.md").write_text(_README.format(name=printable(name), tokenizer=lines), "utf-8")
     except OSError as error:
-        raise ShoalError("SH-DISK-02", f"{folder} cannot be written: {error}", "free some space") from error
+        raise ShoalError(
+            "SH-DISK-02",
+            f"{folder} cannot be written: {error}",
+            "check its path, its permissions and its disk's room",
+        ) from error
 
 
 _TOKENIZER = 'tokenizer = AutoTokenizer.from_pretrained(".")\n'

@@ -20,6 +20,7 @@ import typer
 
 from shoal.apps.home import Home, find_home, read_secret, write_secret
 from shoal.apps.join import quantity
+from shoal.apps.log_lines import log_to_stderr
 from shoal.apps.option_groups import JsonOption, say
 from shoal.apps.ports import check_ports
 from shoal.apps.printable import printable
@@ -85,6 +86,7 @@ def group(
     if not as_json:
         print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
     make = partial(_make_hub, token)
+    log_to_stderr("WARNING")
     reason = loop.run(take_part(volunteer, invitation, trainer, screen.agree, screen.watch, make=make))
     say({"ended": reason}, f"ended: {printable(reason)}", as_json)
 

@@ -19,6 +19,7 @@ import typer
 
 from shoal.apps.home import Home, find_home, make_folder
 from shoal.apps.join import quantity
+from shoal.apps.log_lines import log_to_stderr
 from shoal.apps.option_groups import JsonOption, say
 from shoal.apps.ports import check_ports
 from shoal.apps.printable import printable
@@ -124,6 +125,7 @@ def hub(
     prepare_device(volunteer)
     if not as_json:
         print(f"connecting to {printable(', '.join(invitation.addresses))}", flush=True)
+    log_to_stderr("WARNING")
     reason = loop.run(keep_region(options, volunteer, invitation))
     say({"ended": reason}, f"ended: {printable(reason)}", as_json)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from shoal.apps.home import find_home
+from shoal.apps.log_lines import log_to_stderr
 from shoal.apps.option_groups import JsonOption, say
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
@@ -119,6 +120,7 @@ def join(
         part = take_part_masked(volunteer, invitation, trainer, screen.agree)
     else:
         part = take_part(volunteer, invitation, trainer, screen.agree, screen.watch, make=make)
+    log_to_stderr("WARNING")
     reason = loop.run(part)
     say({"ended": reason}, f"ended: {printable(reason)}", as_json)
 

@@ -10,11 +10,10 @@ import asyncio
 import contextlib
 import os
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import psutil
 import torch
@@ -41,6 +40,7 @@ from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.host import RealHost
 from shoal.worlds.real.keys import load_or_create_identity
 from shoal.worlds.real.limits import Limits
+from shoal.worlds.real.locks import held
 
 LEAVE_S = 10.0
 """How long leaving may take before what is left of the work is cut off."""
@@ -188,27 +188,14 @@ def _leaving_on_signals(
 def alone(folder: Path) -> Iterator[None]:
     """Be the only process that is this node in this run. Raises SH-RUN-01 if another one is."""
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / "lock", "wb") as file:
-        if not _locked(file):
+    with held(folder) as mine:
+        if not mine:
             raise ShoalError(
                 "SH-RUN-01",
                 f"another process takes part in this run from {folder.parent.parent}",
                 "stop that one, or give this one a --home of its own",
             )
         yield
-
-
-def _locked(file: BinaryIO) -> bool:
-    """Hold the file until it is closed or this process ends, however that comes."""
-    if sys.platform == "win32":  # It has no such locks; two processes of one node are the volunteer's care.
-        return True
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _up_and_down(host: RealHost) -> tuple[int, int]:

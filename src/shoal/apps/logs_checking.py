@@ -15,6 +15,7 @@ from shoal.apps.logs_reading import FoundLog
 from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, RunId
+from shoal.base.logstore import MEND_STORE
 from shoal.data.manifest import blobs as data_blobs
 from shoal.replica.blobs import BlobStore, chunk_list
 from shoal.replica.sharded import fold_stored
@@ -80,7 +81,7 @@ def _broken(log: FoundLog, what: str) -> ShoalError:
     return ShoalError(
         "SH-LOG-01",
         f"run {log.run[:12]}: {what}",
-        "restore the log from a copy; a node's copy mends itself when it joins again",
+        f"{MEND_STORE}; a node's copy mends itself when it joins again",
     )
 
 

@@ -18,6 +18,7 @@ from shoal.apps.printable import printable
 from shoal.base.disk import Buffer, Disk, SubDisk, WriteAt
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
+from shoal.base.logstore import MEND_STORE
 from shoal.base.units import show_bytes
 from shoal.credit.spec import show_credits
 from shoal.replica.blobs import BlobStore
@@ -216,9 +217,7 @@ def _pick_sound(runs: list[RunId], prefix: str, where: str, complaints: tuple[st
     except ShoalError:
         if not complaints:
             raise
-        raise ShoalError(
-            "SH-LOG-01", f"the store {where} is damaged: {complaints[0]}", "restore it from a copy"
-        ) from None
+        raise ShoalError("SH-LOG-01", f"the store {where} is damaged: {complaints[0]}", MEND_STORE) from None
 
 
 def _pick(runs: list[RunId], prefix: str, where: str) -> RunId:

@@ -116,7 +116,10 @@ def last_validation(view: RunView) -> float | None:
 def _standing(service: NodeService) -> str:
     machine, node = service.machine, service.identity.node
     if not machine.connected:
-        return "out: no connection to the coordinator"
+        several = machine.recipe is not None and machine.recipe.membership.coordinators
+        return (
+            "out: no coordinator answers that leads" if several else "out: no connection to the coordinator"
+        )
     if machine.why_out:
         return f"out: {machine.why_out}"
     if node in machine.view.planned:

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import os
 import secrets
 import signal
 import socket
@@ -24,11 +23,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from shoal.apps.home import Home, find_home, make_folder, read_secret, write_secret
+from shoal.apps.log_lines import log_to_stderr
 from shoal.apps.ports import check_ports, open_port
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
 from shoal.base.units import duration_s
 from shoal.wire.versions import HERE, Speaks, read_range
+from shoal.worlds.real.locks import held
 
 if TYPE_CHECKING:
     from shoal.apps.api.desk import Desk
@@ -164,7 +165,7 @@ def serve(
         as_json=as_json,
         speaks=_speaks(wire_versions),
     )
-    _log_to_stderr()
+    log_to_stderr("INFO")
     run(serve_until_signal(options))
 
 
@@ -231,6 +232,7 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
     make_folder(home.coordinator)
     identity = load_or_create_identity(home.coordinator_key)
     with (
+        _at_work(home.coordinator),
         contextlib.closing(SqlLogStore(options.store or home.store_url)) as store,
         open_port(options.api_host, options.port) as api_socket,
     ):
@@ -251,6 +253,15 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
             )
             desk = Desk(service, home, expires_s=options.token_expires_s, matching=options.matching)
             await _serve_parts(desk, options, api_socket, asked, say)
+
+
+@contextlib.contextmanager
+def _at_work(folder: Path) -> Iterator[None]:
+    """Nobody may exchange files in the folder meanwhile. Raises SH-LOG-04 while somebody does."""
+    with held(folder, shared=True) as mine:
+        if not mine:
+            raise ShoalError("SH-LOG-04", f"{folder} is being repaired", "start it again once that has ended")
+        yield
 
 
 async def _serve_parts(
@@ -436,13 +447,3 @@ async def _submit(desk: Desk, options: ServeOptions) -> None:
                 f"it begins once a majority of its coordinators answers: {words}", file=sys.stderr, flush=True
             )
         await desk.submit(recipe)
-
-
-def _log_to_stderr() -> None:
-    from shoal.apps.api.diary import FieldFormatter
-
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(FieldFormatter())
-    root = logging.getLogger("shoal")
-    root.handlers = [handler]
-    root.setLevel(os.environ.get("SHOAL_LOG", "INFO").upper())

@@ -12,6 +12,11 @@ from typing import Protocol
 
 from shoal.base.ids import RunId
 
+MEND_STORE = (
+    "run: shoal ckpt verify --repair --from HOME, of a member; an old copy of it would lack what nodes have"
+)
+"""What to do about a coordinator's damaged store."""
+
 
 class LogStore(Protocol):
     """All calls block until durable. Safe to call from one thread at a time per run."""

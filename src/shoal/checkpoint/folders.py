@@ -103,7 +103,11 @@ def write_folder(
         )
         (proof / "vertex.json").write_bytes(msgspec.json.format(msgspec.json.encode(about)))
     except OSError as error:
-        raise ShoalError("SH-DISK-02", f"{folder} cannot be written: {error}", "free some space") from error
+        raise ShoalError(
+            "SH-DISK-02",
+            f"{folder} cannot be written: {error}",
+            "check its path, its permissions and its disk's room",
+        ) from error
 
 
 def read_folder(folder: Path) -> Found:

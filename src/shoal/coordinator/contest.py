@@ -61,6 +61,13 @@ class Contest:
     """Until then it asks for no votes: somebody else does."""
     waiting: str = ""
     """In words, what it waits for while nobody leads."""
+    silent: frozenset[str] = frozenset()
+    """Who was asked last and gave no vote, though nobody was preferred."""
+    told: str = ""
+    told_at: float = NEVER
+    """The last such words that were said aloud, and when."""
+    led_at: float = NEVER
+    """When somebody was last seen to lead."""
     held: dict[NodeId, Caller] = field(default_factory=dict)
     """Members that have come here, while it does not lead."""
     held_at: dict[NodeId, float] = field(default_factory=dict)
@@ -94,7 +101,8 @@ def enter(store: LogStore, run: RunId, entries: list[bytes], public: bytes) -> C
             raise ShoalError(
                 "SH-LOG-01",
                 f"run {run[:12]}: entry {tail.length} {error}",
-                "move the store away: the other coordinators and the members have the log",
+                "run: shoal ckpt verify --repair; the others give what is then missing. An empty store would have "
+                "forgotten what this coordinator promised as a voter",
             ) from None
     return Contest(run, genesis.recipe, coordinators, tail, Voter(store, run, lambda: public))
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host
 from shoal.base.ids import NodeId, RunId
+from shoal.base.logstore import MEND_STORE
 from shoal.coordinator.admission import clean_name, judge_caller, node_of, not_served
 from shoal.coordinator.doorkeeping import Allowance, Doorkeeper
 from shoal.coordinator.electing import Elections
@@ -26,6 +28,8 @@ from shoal.wire.identity import Identity
 from shoal.wire.messages import Challenge, Hello, Message, PeerAddress, Peers, Refuse, Welcome, decode, encode
 from shoal.wire.signed import parse
 from shoal.wire.versions import Speaking, Speaks, stamped
+
+log = logging.getLogger(__name__)
 
 _VOTES = (Vote, Stored)
 HANDSHAKE_S = 15.0
@@ -113,6 +117,14 @@ class Doors:
 
     async def seat(self, run: Run, connection: Connection) -> None:
         node = connection.arrived.node
+        had, has = connection.arrived.length, run.machine.view.length
+        if (
+            had > has
+        ):  # It may lie; but whoever put an old store in place should not have to guess why nothing moves.
+            cause = f"its copy of the log has {had} entries, this coordinator's store {has}: {MEND_STORE}"
+            log.warning(
+                "node_is_ahead", extra={"run": run.machine.run[:12], "node": node[:12], "cause": cause}
+            )
         old = run.connections.get(node)
         run.connections[node] = connection
         if old is not None:
@@ -154,6 +166,8 @@ class Doors:
             await channel.send(encode(self._welcome(hello.run)))
             own = PeerAddress(self.identity.node, self.blob_address())
             await channel.send(encode(Peers(edition=0, peers=(own,))))
+        elif (error := self.elections.why_not(hello.run)) is not None:
+            await channel.send(encode(Refuse(code=error.code, cause=error.cause, next_step=error.next_step)))
         return None
 
     def _welcome(self, run: RunId) -> Welcome:

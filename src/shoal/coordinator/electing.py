@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,6 +41,11 @@ OPEN_S = 600.0
 FOUNDER_S = 10.0
 """So long a run that has only begun is left to the coordinator that founded it, which somebody waits for."""
 COPY_S = 2.0
+NAMED = 8
+"""How many of those who are not here are named."""
+STUCK_S, AGAIN_S = 5.0, 30.0
+"""Nobody has led for so long: that is no change of leaders any more, and somebody should know; again when the reason
+has changed, but no sooner than after so long."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +123,7 @@ class Elections:
             raise _not_listed(contest, self.address)
         for address in contest.coordinators:
             self._draw_line(address)
-        contest.voter.name = self._mark
+        contest.voter.name, contest.led_at = self._mark, self._now()
         self._ground.spawn(self._contend(contest), f"contend for {contest.run[:8]}")
         if not self._copying:
             self._copying = True
@@ -290,6 +295,7 @@ class Elections:
             await self._host.clock.sleep(POLL_S * (0.2 + self._host.random.random()))
             if contest.leading or contest.served:
                 continue
+            self._tell_if_stuck(contest)
             yields = self._now() < contest.yields_until
             if not yields and self._may_win(contest) and await self._campaign(contest):
                 contest.leading, contest.leader, contest.leader_at = True, "", NEVER
@@ -302,6 +308,33 @@ class Elections:
             elif contest.tail.stopped:
                 # Its members have gone, and there is nothing left to vote on.
                 contest.served = await self._ground.serve_over(contest)
+
+    def _tell_if_stuck(self, contest: Contest) -> None:
+        """Say once why nobody leads, and again when that changes."""
+        now = self._now()
+        if self._is_led(contest) or contest.tail.stopped:
+            contest.led_at, contest.told, contest.told_at = now, "", NEVER
+        elif (
+            now - max(contest.led_at + STUCK_S, contest.told_at + AGAIN_S) > 0
+            and contest.told != contest.waiting
+        ):
+            contest.told, contest.told_at = contest.waiting, now
+            log.warning(
+                "nobody_leads", extra={"run": contest.run[:12], "cause": f"waits for {contest.waiting}"}
+            )
+
+    def why_not(self, run: RunId) -> ShoalError | None:
+        """Why a run that a majority keeps is not served here; None for any other run."""
+        contest = self.contests.get(run)
+        if contest is None or contest.served:
+            return None
+        if not self._is_led(contest):
+            return _no_majority(contest)
+        return ShoalError(
+            "SH-LEAD-03",
+            f"this coordinator stands by: the one at {contest.leader} leads run {run[:12]}",
+            "ask that one's HTTP API: name it with --server, or give its --home",
+        )
 
     def _yield(self, contest: Contest) -> None:
         """Leave the field to somebody else for a while, so that two do not outbid each other for ever."""
@@ -324,7 +357,11 @@ class Elections:
         waited = {node for node in contest.held if not led or contest.held_at[node] < since}
         lines = {address for address, line in self._lines.items() if line.up}
         here = ({self.address, *waited, *lines} - ({contest.leader} if led else set())) & voters
-        contest.waiting = f"a majority of {len(voters)} voters: {len(here)} are here"
+        absent, silent = (
+            _listed(", missing ", voters - here),
+            _listed(", no vote from ", contest.silent & here),
+        )
+        contest.waiting = f"a majority of {len(voters)} voters: {len(here)} here{absent}{silent}"
         lapsed = self._now() - contest.leader_at > LAPSE_S
         return (lapsed or bool(waited)) and (len(here) >= majority(voters) or bool(waited - voters))
 
@@ -340,6 +377,7 @@ class Elections:
             await self._take_entries(contest, election.entries)
             if contest.tail.length != length:
                 continue
+            contest.silent = frozenset() if election.decided else election.awaited()
             if not election.won:
                 self._yield(contest)
                 return False
@@ -399,6 +437,11 @@ def _decided(election: Election) -> Callable[[], bool]:
     return lambda: election.decided
 
 
+def _listed(before: str, voters: Set[str]) -> str:
+    named = sorted(voter if ":" in voter else f"node {voter[:12]}" for voter in voters)
+    return before + ", ".join([*named[:NAMED], *(["..."] if len(named) > NAMED else [])]) if named else ""
+
+
 def _not_listed(contest: Contest, address: str) -> ShoalError:
     return ShoalError(
         "SH-LEAD-02",
@@ -411,5 +454,5 @@ def _no_majority(contest: Contest) -> ShoalError:
     return ShoalError(
         "SH-LEAD-02",
         f"run {contest.run[:12]} waits for {contest.waiting}",
-        "start its other coordinators: shoal serve --standby-of ADDRESS; the run is founded and goes on then",
+        "start those again, or connect them; the run goes on by itself then",
     )

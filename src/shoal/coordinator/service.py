@@ -17,7 +17,7 @@ from shoal.base.disk import SubDisk
 from shoal.base.errors import ShoalError
 from shoal.base.host import Host, Peer
 from shoal.base.ids import NodeId, RunId
-from shoal.base.logstore import LogStore
+from shoal.base.logstore import MEND_STORE, LogStore
 from shoal.base.mailbox import Mailbox
 from shoal.coordinator.accused import accused, load_evidence
 from shoal.coordinator.admission import (
@@ -224,7 +224,7 @@ class CoordinatorService:
             raise ShoalError(
                 "SH-LOG-01",
                 f"run {run[:12]}: {what}",
-                "restore the store from a copy; `shoal log verify` shows where it breaks",
+                MEND_STORE,
             )
         if not leads_to(view, self.identity):
             raise of_another_key(run)

@@ -7,6 +7,7 @@ out again, and the next update continues from the state that made them.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import blake3
@@ -22,6 +23,8 @@ from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView, verify_log
 from shoal.wire.identity import node_id
 from shoal.wire.signed import Signed, parse
+
+log = logging.getLogger(__name__)
 
 _OUTBOX = "outbox"
 COORDINATORS = "coordinators"
@@ -50,15 +53,19 @@ class Keeping:
         set aside and fetched again."""
         try:
             entries = list(self.log.read(self._run))
-        except ShoalError:
-            self.log.set_aside(self._run)
-            return RunView()
+        except ShoalError as error:
+            return self._begin_anew(error.cause)
         view, finding = verify_log(entries, self._run)
-        foreign = view.genesis is not None and node_id(view.genesis.coordinator) != coordinator
-        if finding is not None or foreign:
-            self.log.set_aside(self._run)
-            return RunView()
+        if finding is not None:
+            return self._begin_anew(f"entry {finding.position} {finding.what}")
+        if view.genesis is not None and node_id(view.genesis.coordinator) != coordinator:
+            return self._begin_anew("another coordinator signed it")
         return view
+
+    def _begin_anew(self, cause: str) -> RunView:
+        _found("log", f"{cause}; it is set aside, and fetched again")
+        self.log.set_aside(self._run)
+        return RunView()
 
     def save_outgoing(self, outgoing: Outgoing, local: bytes) -> None:
         """Make a claim and the state behind it durable, in that order's reverse."""
@@ -77,12 +84,24 @@ class Keeping:
             return None
         signed = parse(self._disk.read(_OUTBOX), Signed)
         claim = parse(signed.payload, Claim) if signed else None
-        if signed is None or claim is None or self._disk.size(f"local-{claim.sequence}") is None:
+        if signed is None or claim is None:
+            self.forget_outgoing()
+            return None
+        if self._disk.size(f"local-{claim.sequence}") is None:
             return None
         local = self._disk.read(f"local-{claim.sequence}")
         # What rotted is as good as lost: it costs momentum, and the claim goes out all the same.
         sound = chunk_list(local).blob == claim.local_after
+        if not sound:
+            what = (
+                "it is not the state that the last claim names; the inner optimiser begins with a fresh one"
+            )
+            _found(f"local-{claim.sequence}", what)
         return Outgoing(claim=claim, signed=signed), local if sound else b""
+
+    def forget_outgoing(self) -> None:
+        """Leave a claim that is not what this node signed: it is overwritten by the next."""
+        _found(_OUTBOX, "it is not a claim that this node signed; the log says what became of that")
 
     def save_coordinators(self, addresses: tuple[str, ...]) -> None:
         """Keep where the run's coordinators were said to be, for the next start."""
@@ -93,6 +112,11 @@ class Keeping:
         """The addresses that were kept; none if the file is damaged: the ticket has some, and more are told soon."""
         data = self._disk.read(COORDINATORS) if self._disk.size(COORDINATORS) is not None else b""
         encoded = data[SUM_BYTES:]
+        if data and not is_summed(data):
+            _found(
+                COORDINATORS,
+                "it is not what its checksum says; the ticket has addresses, and more are told soon",
+            )
         return msgspec.msgpack.decode(encoded, type=tuple[str, ...]) if is_summed(data) else ()
 
     def save_receipt(self, page: int, encoded: bytes) -> None:
@@ -109,3 +133,8 @@ class Keeping:
     def load_proof(self) -> bytes:
         """The evidence that was kept; empty if there is none."""
         return self._disk.read(self._proof) if self._disk.size(self._proof) is not None else b""
+
+
+def _found(file: str, cause: str) -> None:
+    """Name what rotted: the node goes on, but its disk should be looked at."""
+    log.warning("file_damaged", extra={"file": file, "cause": cause})

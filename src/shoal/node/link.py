@@ -17,7 +17,7 @@ from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel, Host, Peer
 from shoal.base.ids import NodeId
 from shoal.node.events import Asked, Connected, Disconnected, Event, Heard
-from shoal.node.session import Invitation, open_session, refused
+from shoal.node.session import Invitation, KeptWaiting, open_session, refused
 from shoal.wire.ballots import AskVote, Propose
 from shoal.wire.identity import Identity
 from shoal.wire.messages import Goodbye, Message, Peers, Refuse, Welcome, decode, encode
@@ -86,7 +86,9 @@ class ControlLink:
                 )
             except ChannelClosed as error:
                 away_s = self._host.clock.now() - began
-                if not welcomed and away_s > give_up_s:
+                # A member stays where it is kept waiting: its vote may be the one that is missing.
+                votes = isinstance(error, KeptWaiting) and length() > 0
+                if not welcomed and not votes and away_s > give_up_s:
                     raise self._unreachable(error) from None
                 await self._host.clock.sleep(wait * (0.5 + self._host.random.random()))
                 wait = min(wait * 2, SOON_WAIT_S if away_s < SOON_S else MAX_WAIT_S)

@@ -128,6 +128,7 @@ class Presence(ABC):
         self._link.told = await self.host.work(self.keeping.load_coordinators)
         kept = await self.host.work(self.keeping.load_outgoing)
         if kept is not None and not self._own_claim(kept[0], view):
+            self.keeping.forget_outgoing()
             kept = None  # It rotted, and nobody would take it.
         self.machine = self._machine(view, kept[0] if kept else None)
         self._kept, self._local = (kept[0].claim, kept[1]) if kept else (None, None)

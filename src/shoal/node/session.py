@@ -103,7 +103,10 @@ async def _first_welcome(attempts: list[Coroutine[Any, Any, Session]]) -> Sessio
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
-    raise next((error for error in failures if not isinstance(error, ChannelClosed)), failures[0])
+    # What somebody said counts more than that somebody waits, and that more than silence.
+    raise min(
+        failures, key=lambda error: (isinstance(error, ChannelClosed), not isinstance(error, KeptWaiting))
+    )
 
 
 async def _open_at(
@@ -141,12 +144,18 @@ async def _try_at(
     probe: bool,
     asked: Asked | None,
 ) -> Session:
-    channel = await host.connect(address, invitation.coordinator)
+    channel, greeted = await host.connect(address, invitation.coordinator), False
     try:
         async with asyncio.timeout(HANDSHAKE_S):
-            return await _greet(channel, identity, invitation, blob_address, length, probe, asked)
+            speaking = await _greet(channel, identity, invitation, blob_address, length, probe)
+            greeted = True
+            return await _be_welcomed(speaking, asked)
     except TimeoutError:
         await channel.close()
+        if greeted:
+            raise KeptWaiting(
+                f"{address} answers, but lets nobody in: perhaps no coordinator leads"
+            ) from None
         raise ChannelClosed(f"{address} did not answer the handshake") from None
     except BaseException:
         await channel.close()
@@ -160,8 +169,8 @@ async def _greet(
     blob_address: str,
     length: int,
     probe: bool,
-    asked: Asked | None,
-) -> Session:
+) -> Channel:
+    """Answer the coordinator's challenge."""
     challenge = decode(await channel.recv())
     if not isinstance(challenge, Challenge):
         raise ChannelClosed("the coordinator did not begin with a challenge")
@@ -189,6 +198,10 @@ async def _greet(
         revoke=sign(speaker, revocation) if invitation.revoke else None,
     )
     await channel.send(encode(hello))
+    return channel
+
+
+async def _be_welcomed(channel: Channel, asked: Asked | None) -> Session:
     while True:
         answer = decode(await channel.recv())
         if isinstance(answer, Refuse):
@@ -201,6 +214,10 @@ async def _greet(
             return channel, answer
         if isinstance(answer, AskVote | Propose | Entries) and asked is not None:
             asked(answer, channel)
+
+
+class KeptWaiting(ChannelClosed):
+    """A coordinator took our greeting, and then neither let us in nor sent us away: it waits for something itself."""
 
 
 class HybridAsked(Exception):

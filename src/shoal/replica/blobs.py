@@ -9,6 +9,7 @@ verified when it was written; reading verifies again, so that rot is found where
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -24,6 +25,8 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.replica.borrowing import borrowed, look_alikes
 from shoal.replica.parts import FIRST_BYTES, MAX_PARTS, header_bytes, sizes_of
+
+log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
 PRUNE_AFTER_ROUNDS = 2
@@ -350,6 +353,8 @@ class BlobStore:
         self._disk.sync_folder("blobs")
 
     def _set_aside(self, blob: BlobId) -> None:
+        cause = "its content is not what its name says; it is set aside, and fetched again if it is needed"
+        log.warning("blob_rotten", extra={"file": _path(blob), "cause": cause})
         with self._lock:
             self._disk.rename(_path(blob), _path(blob) + ".rotten")
             self._note(f"{blob}.rotten", self._noted(blob))

@@ -6,6 +6,7 @@ aside before a sound one is fetched, and reading never takes more than a small s
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -48,9 +49,5 @@ async def scrub(
 
 
 async def _check(host: Host, blobs: BlobStore, blob: BlobId) -> None:
-    try:
+    with contextlib.suppress(ShoalError, FileNotFoundError):  # The store has said what is wrong.
         await host.work(partial(blobs.get, blob))
-    except ShoalError as error:
-        log.warning("blob_rotten", extra={"blob": blob[:16], "code": error.code, "cause": error.cause})
-    except FileNotFoundError:
-        pass

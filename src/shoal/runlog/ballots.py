@@ -87,6 +87,13 @@ class Copy:
     """Entries from a position on, as many as a message takes."""
 
 
+def has_lost_entries(box: Box, copy: Copy) -> bool:
+    """Whether the log is shorter than it was: a voter stores a proposal only right after its log, so that every entry
+    before the last one it stored was there. It must not vote as if it had never stored those."""
+    pending = parse(box.pending.payload, Proposal) if box.pending is not None else None
+    return pending is not None and pending.position > copy.length
+
+
 def vote(box: Box, ask: AskVote, copy: Copy) -> tuple[Box, Vote]:
     """A voter's answer to a candidate, and what it must remember before it gives it."""
     answer = Vote(

@@ -1,25 +1,32 @@
 """A voter's part, durable: what it promised and stored, beside its copy of the log.
 
 In flow what candidates and leaders ask; out flow answers. Invariant: whatever an answer promises is on disk before the
-answer leaves; a voter whose record is damaged grants and stores nothing more.
+answer leaves; a voter whose record is damaged grants and stores nothing more, and one that has lost entries of its log
+nothing until it has them again.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import blake3
 import msgspec
 
+from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.base.logstore import LogStore
-from shoal.runlog.ballots import Box, Copy, store, vote
+from shoal.runlog.ballots import Box, Copy, has_lost_entries, store, vote
 from shoal.runlog.chain import read_link
 from shoal.wire.ballots import NO_BALLOT, AskVote, Ballot, Propose, Stored, Vote
 from shoal.wire.signed import Signed, parse
 
+log = logging.getLogger(__name__)
+
 RECORD = "ballot"
 """Where the store keeps it."""
+FORGOTTEN = b""
+"""Kept instead of a record that was lost: a voter that finds nothing at all would take it that it never promised."""
 PAGE_ENTRIES, PAGE_BYTES = 256, 1 << 20
 SUM_BYTES = 16
 
@@ -41,15 +48,15 @@ class Voter:
 
     def answer(self, message: AskVote | Propose) -> Vote | Stored | None:
         """None where it must abstain."""
-        box = self._load()
-        if self._damaged or message.run != self._run:
+        box, copy = self._load(), self.copy()
+        if self._damaged or message.run != self._run or has_lost_entries(box, copy):
             return None
         after: Box
         said: Vote | Stored
         if isinstance(message, AskVote):
-            after, said = vote(box, message, self.copy())
+            after, said = vote(box, message, copy)
         else:
-            after, said = store(box, message, self.copy())
+            after, said = store(box, message, copy)
         if after != box:
             self._save(after)
         return msgspec.structs.replace(said, name=self.name)
@@ -81,11 +88,23 @@ class Voter:
 
     def _load(self) -> Box:
         if self._box is None:
-            kept = self._log.kept(self._run, RECORD).get(RECORD)
-            record = _read(kept) if kept is not None else _Record(NO_BALLOT, None)
+            record = self._read_record()
             self._damaged = record is None
             self._box = Box(record.promised, record.pending) if record else Box()
+            if record is None:
+                cause = "the record of its promises is damaged: it votes no more, and the other voters go on"
+                log.warning("abstains", extra={"run": self._run[:12], "cause": cause})
         return self._box
+
+    def _read_record(self) -> _Record | None:
+        """None for a damaged one; one that promises nothing where none was ever kept."""
+        try:
+            kept = self._log.kept(self._run, RECORD).get(RECORD)
+        except ShoalError as error:
+            if error.code != "SH-LOG-01":
+                raise
+            return None
+        return _read(kept) if kept is not None else _Record(NO_BALLOT, None)
 
     def _save(self, box: Box) -> None:
         body = msgspec.msgpack.encode(_Record(box.promised, box.pending))

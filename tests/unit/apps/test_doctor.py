@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from shoal.apps.cli import app
 from shoal.apps.doctor_checks import Check, check_clock, check_writing
-from shoal.apps.doctor_hops import _check_relay
+from shoal.apps.doctor_hops import APART_S, _check_relay, compare_clocks
 from shoal.base.host import Peer
 from shoal.base.ids import RunId
 from shoal.wire.identity import Identity
@@ -46,7 +46,7 @@ def test_every_hop_to_a_coordinator_is_named(tmp_path: Path) -> None:
     with tiny_run(tmp_path) as (found, ticket):
         result = _doctor(tmp_path / "home", ticket)
         assert result.exit_code == 0, result.output
-        for hop in ("ticket", "name", "tcp", "tls", "identity", "protocol", "relay"):
+        for hop in ("ticket", "name", "tcp", "tls", "identity", "protocol", "clocks", "relay"):
             assert any(line.startswith("ok") and f" {hop} " in line for line in result.output.splitlines()), (
                 hop
             )
@@ -100,3 +100,11 @@ def test_a_relay_that_cannot_be_reached_is_named(tmp_path: Path) -> None:
     found = asyncio.run(check())
     assert (found.name, found.verdict, found.code) == ("relay", "fail", "SH-JOIN-05")
     assert address in found.found and "--blob-port" in found.remedy
+
+
+def test_a_clock_that_differs_from_the_coordinators_is_told() -> None:
+    assert compare_clocks(1000.0, None) == []
+    assert compare_clocks(1000.0, 1000.0 - APART_S)[0].verdict == "ok"
+    ahead, behind = compare_clocks(4600.0, 1000.0)[0], compare_clocks(1000.0, 4600.0)[0]
+    assert (ahead.verdict, behind.verdict) == ("warn", "warn")
+    assert "ahead of the coordinator's" in ahead.found and "behind the coordinator's" in behind.found

@@ -9,8 +9,8 @@ import pytest
 from runlog.small_log import NODES, Clerk
 
 from shoal.apps import cli
-from shoal.apps.api.diary import FieldFormatter
 from shoal.apps.api.models import RunSummary
+from shoal.apps.log_lines import FieldFormatter
 from shoal.apps.logs_reading import lines_of
 from shoal.apps.node_status import NodeNow, show
 from shoal.apps.printable import printable

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from shoal.apps.api.diary import FieldFormatter
 from shoal.apps.cli import find
+from shoal.apps.log_lines import FieldFormatter
 from shoal.base.errors import ShoalError
 from shoal.strategy.recipe import parse_recipe
 from shoal.wire.ticket import Ticket, read_ticket

@@ -124,3 +124,21 @@ def test_where_coordinators_are_comes_back_unless_it_is_damaged() -> None:
     assert _keeping(disk).load_coordinators() == ("a:1", "b:2")
     disk.write_at(f"runs/{RUN}/coordinators", 35, b"!")
     assert _keeping(disk).load_coordinators() == ()
+
+
+def test_what_rotted_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    disk = SimDisk()
+    keeping = _keeping(disk)
+    _write_log(keeping)
+    keeping.save_outgoing(_outgoing(2), b"state 2")
+    keeping.save_coordinators(("a:1",))
+    for name, offset in ((f"logs/{RUN}.log", 40), ("local-2", 3), ("coordinators", 35)):
+        disk.write_at(f"runs/{RUN}/{name}", offset, b"!")
+    again = _keeping(disk)
+    again.load_view(COORDINATOR.node)
+    again.load_outgoing()
+    again.load_coordinators()
+    disk.write_at(f"runs/{RUN}/outbox", 0, b"!")
+    assert _keeping(disk).load_outgoing() is None
+    named = [vars(record)["file"] for record in caplog.records if record.message == "file_damaged"]
+    assert named == ["log", "local-2", "coordinators", "outbox"]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import sqlite3
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -17,6 +20,7 @@ from shoal.runlog.voter import RECORD, Voter, is_record
 from shoal.wire.ballots import NO_BALLOT, AskVote, Ballot, Propose, Stored, Vote
 from shoal.wire.identity import Identity
 from shoal.wire.signed import Signed, digest, open_signed, parse
+from shoal.worlds.real.sqlstore import SqlLogStore
 from shoal.worlds.simulated.disk import SimDisk
 
 from .small_log import COORDINATOR, NODES, RUN, STRANGER, Clerk
@@ -156,6 +160,35 @@ def test_what_was_promised_survives_a_crash_and_damage_is_not_taken_for_nothing(
     assert is_record(kept) and not is_record(log.kept(RUN, RECORD)[RECORD])
     damaged = Voter(log, RUN, lambda: COORDINATOR.public)
     assert damaged.answer(AskVote(run=RUN, ballot=Ballot(9, ""), length=0)) is None
+
+
+def test_a_voter_that_has_lost_entries_abstains_until_it_has_them_again() -> None:
+    log = FileLogStore(SimDisk(), lambda point: None)
+    voter = Voter(log, RUN, lambda: COORDINATOR.public)
+    ask = AskVote(run=RUN, ballot=SECOND, length=0)
+    for position in range(2):
+        log.append(RUN, position, b"entry")
+    answer = voter.answer(make_proposal(COORDINATOR, RUN, FIRST, 2, _payload("third", 2)))
+    assert isinstance(answer, Stored) and answer.stored
+
+    log.set_aside(RUN)
+    assert voter.answer(ask) is None, "its own vote may have made one of these entries final"
+    assert voter.answer(make_proposal(COORDINATOR, RUN, SECOND, 0, _payload("another"))) is None
+    for position in range(2):
+        log.append(RUN, position, b"entry")
+    assert isinstance(voter.answer(ask), Vote)
+
+
+def test_a_record_that_a_store_finds_altered_is_a_damaged_one(tmp_path: Path) -> None:
+    path = tmp_path / "store.sqlite"
+    log = SqlLogStore(f"sqlite:///{path}")
+    assert Voter(log, RUN, lambda: COORDINATOR.public).answer(AskVote(run=RUN, ballot=FIRST, length=0))
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute("UPDATE shoal_kept SET value = CAST('rot' AS BLOB)")
+    assert (
+        Voter(log, RUN, lambda: COORDINATOR.public).answer(AskVote(run=RUN, ballot=FIRST, length=0)) is None
+    )
+    log.close()
 
 
 # --- every order of events ------------------------------------------------------------------------------

@@ -77,10 +77,19 @@ class Desk:
         ]
         if not found and len(broken) == 1:
             raise self.service.broken[broken[0]]
+        if not found and len(name) >= MIN_PREFIX:
+            self.refer(name)
         if len(found) != 1:
             what = f"{len(found)} runs begin with" if found else "this coordinator has no run"
             raise ShoalError("SH-API-02", f"{what} {name[:64]!r}", "see which there are: shoal run list")
         return found[0], runs[found[0]]
+
+    def refer(self, prefix: str) -> None:
+        """Raises SH-LEAD-02 or SH-LEAD-03 for a run of several coordinators that begins so, and is not served here."""
+        elections = self.service.elections
+        for run in sorted(elections.contests):
+            if run.startswith(prefix) and (error := elections.why_not(run)) is not None:
+                raise error
 
     def summaries(self) -> list[RunSummary]:
         now = self.service.host.clock.now()

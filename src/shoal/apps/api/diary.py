@@ -238,25 +238,3 @@ class Diaries:
 
 def _tell(run: RunId, event: str, fields: Fields) -> None:
     log.info(event, extra={"run": run[:12], **fields})
-
-
-# What every record has; whatever else it has was given by the caller.
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
-
-
-class FieldFormatter(logging.Formatter):
-    """One line: time, level, event, then key=value."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        given = [(key, value) for key, value in vars(record).items() if key not in _STANDARD]
-        head = f"{self.formatTime(record)} {record.levelname.lower()} {record.getMessage()}"
-        line = " ".join([head, *(f"{key}={_shown(value)}" for key, value in given)])
-        if not record.exc_info:
-            return line
-        trace = self.formatException(record.exc_info).splitlines()
-        return "\n".join([line, *(printable(part, limit=1000) for part in trace)])
-
-
-def _shown(value: object) -> str:
-    text = printable(str(value), limit=1000)
-    return f'"{text}"' if " " in text or not text else text

@@ -24,6 +24,7 @@ _STATUS = {
     "SH-API-03": 422,
     "SH-API-05": 403,
     "SH-CREDIT-02": 404,
+    "SH-LEAD-02": 503,
     "SH-LEAD-03": 503,
     "SH-POOL-01": 503,
     "SH-POOL-02": 403,
@@ -65,7 +66,9 @@ def _shoal_problem(error: ShoalError, status: int) -> Problem:
 async def _shoal_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ShoalError)
     status = status_of(error)
-    if status >= 500:
+    if (
+        status >= 500 and status != 503
+    ):  # That one is no failure of ours: somebody else is to be asked, or later.
         log.error("request_failed", extra={"code": error.code, "cause": error.cause})
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
     return _answer(_shoal_problem(error, status), headers)

@@ -56,6 +56,8 @@ def reading(desk: Desk, live: Live) -> APIRouter:
 def _runs(routes: APIRouter, desk: Desk, live: Live) -> None:
     @routes.get("/runs", summary="Every run, in brief")
     async def list_runs() -> list[RunSummary]:
+        if not desk.service.runs:  # Who is only told that there are none would look for what is lost.
+            desk.refer("")
         return desk.summaries()
 
     @routes.get("/runs/{run}", summary="One run, with its nodes and losses", response_model=RunStatus)

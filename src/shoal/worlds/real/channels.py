@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_websocket
@@ -74,6 +75,16 @@ class SocketChannel:
 
     def admit(self) -> None:
         self._socket.protocol.max_message_size = self._limits.frame_bytes
+
+    def opened_at(self) -> float | None:
+        """When the channel was opened, in seconds by the other side's clock, if it said so."""
+        response = self._socket.response
+        try:
+            return (
+                parsedate_to_datetime(response.headers["Date"]).timestamp() if response is not None else None
+            )
+        except (KeyError, ValueError, OverflowError):
+            return None
 
     async def send(self, frame: bytes) -> None:
         """As in `Channel`; besides, SH-JOIN-10 once the volunteer's monthly limit is spent."""

@@ -16,6 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from shoal.base.errors import ShoalError
+from shoal.base.logstore import MEND_STORE
 from shoal.worlds.real.disk import FileDisk
 
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -43,7 +44,7 @@ def damaged(name: str, what: str) -> ShoalError:
     return ShoalError(
         "SH-LOG-01",
         f"{what} ({name})",
-        "restore the store from a copy; `shoal log verify` shows where it breaks",
+        MEND_STORE,
     )
 
 
@@ -58,9 +59,7 @@ def _explained(name: str, error: SQLAlchemyError | UnicodeDecodeError, opening: 
     if _is_damage(cause):
         if not opening:
             return damaged(name, f"the log store is damaged: {words}")
-        return ShoalError(
-            "SH-LOG-04", f"{name} is damaged: {words}", "restore it from a copy, or name another with --store"
-        )
+        return ShoalError("SH-LOG-04", f"{name} is damaged: {words}", MEND_STORE)
     return _closed(name, words)
 
 

@@ -37,8 +37,9 @@ def check_sum(path: Path) -> None:
     with contextlib.suppress(OSError):
         known = sum_path(path).read_bytes()
         if not is_sound(path.read_bytes(), known):
+            whose = "--node --repair" if path.parent.name == "node" else "--repair"
             raise ShoalError(
                 "SH-KEY-01",
                 f"{path} is damaged: it is not what its checksum says",
-                f"run: shoal ckpt verify --repair; if you changed it yourself, remove {sum_path(path).name}",
+                f"run: shoal ckpt verify {whose}; if you changed it yourself, remove {sum_path(path).name}",
             )

@@ -1,0 +1,35 @@
+"""Folders that a process works in: each has a file `lock`, which the process holds.
+
+In flow folders; out flows whether one may work there. Invariant: the system lets go of a lock when its process ends,
+however that comes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+LOCK = "lock"
+
+
+@contextlib.contextmanager
+def held(folder: Path, *, shared: bool = False) -> Iterator[bool]:
+    """Hold the folder meanwhile, alone or beside others who share it; False if somebody else's hold forbids that."""
+    with open(folder / LOCK, "ab") as file:
+        yield _locked(file, shared)
+
+
+def _locked(file: BinaryIO, shared: bool) -> bool:
+    """Hold the file until it is closed or this process ends."""
+    if sys.platform == "win32":  # It has no such locks; two processes in one folder are their owner's care.
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
