@@ -51,7 +51,7 @@ def blob_of(folder: Path, which: int) -> Path:
 
 
 COORDINATORS = ["key", "admin-token", "join-token", "data", "update", "store"]
-NODES = ["key", "log", "blob", "outbox", "private state"]
+NODES = ["key", "log", "blob", "outbox", "private state", "receipt"]
 
 
 def file_of(fleet: Fleet, homes: Path, owner: str, kind: str) -> Path:
@@ -72,6 +72,7 @@ def file_of(fleet: Fleet, homes: Path, owner: str, kind: str) -> Path:
         "blob": lambda: blob_of(mine, -1),
         "outbox": lambda: mine / "outbox",
         "private state": lambda: next(mine.glob("local-*")),
+        "receipt": lambda: max(mine.glob("receipts/*")),
     }[kind]()
 
 
@@ -94,7 +95,7 @@ def test_a_flipped_byte_is_found_named_and_made_whole(
     mended = verify(home, node=node, sources=[homes / "bob", homes / "coordinator"])
     assert mended["ok"], mended
     assert verify(home, node=node)["damaged"] == []
-    if kind not in ("outbox", "private state", "store", "log"):
+    if kind not in ("outbox", "private state", "receipt", "store", "log"):
         assert path.read_bytes() == sound
     if kind in ("store", "log"):
         assert verify_run(find_log(home, None, rested.run, node=node)).entries == len(stored_log(rested))

@@ -20,7 +20,8 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.base.rot import SUFFIX, checksum, is_sound
 from shoal.checkpoint.archive import ChunkArchive
-from shoal.node.keeping import COORDINATORS, is_summed
+from shoal.credit.ledger import read_receipt
+from shoal.node.keeping import COORDINATORS, RECEIPT_NAMES, RECEIPTS, is_summed
 from shoal.replica.blobs import chunk_list, is_blob_id
 from shoal.runlog.entries import Claim
 from shoal.runlog.evidence import read_proof
@@ -188,7 +189,8 @@ def _blob_damages(folder: Path) -> Iterator[Damage]:
 
 def _private_damages(folder: Path, run: RunId, view: RunView | None) -> Iterator[Damage]:
     """What a node keeps for itself: the last claim by its signature, the state behind it by the claim, a hub's
-    alignment and the coordinators' addresses by their checksums, a proof by what it proves."""
+    alignment and the coordinators' addresses by their checksums, a proof by what it proves, receipts by the
+    coordinator's signature."""
     outbox, claim = folder / "outbox", None
     if outbox.is_file():
         signed = parse(outbox.read_bytes(), Signed)
@@ -208,8 +210,12 @@ def _private_damages(folder: Path, run: RunId, view: RunView | None) -> Iterator
         if not is_record(path.read_bytes()):
             what = "is not what its checksum says: what this node has promised as a voter"
             yield Damage(path=path, what=what, kind="promises", run=run)
+    keys_known = view.coordinator_keys if view else ()
+    for path in sorted(folder.glob(f"{RECEIPTS}/{RECEIPT_NAMES}")):
+        if keys_known and not any(read_receipt(path.read_bytes(), run, key) for key in keys_known):
+            what = "is no receipt that the run's coordinator signed"
+            yield Damage(path=path, what=what, kind="private", run=run)
     for path in sorted(folder.glob("proof-*.msgpack")):
-        keys_known = view.coordinator_keys if view else ()
         if view and keys_known and read_proof(path.read_bytes(), run, *keys_known) is None:
             what = f"proves nothing against {view.coordinator[:12]}"
             yield Damage(path=path, what=what, kind="private", run=run)

@@ -24,7 +24,7 @@ from shoal.credit.ledger import (
     read_receipt,
     receipts_of,
 )
-from shoal.node.keeping import RECEIPTS
+from shoal.node.keeping import RECEIPT_NAMES, RECEIPTS
 from shoal.wire.identity import Identity
 from shoal.worlds.real.failpoints import reached
 from shoal.worlds.real.keys import load_or_create_identity
@@ -90,7 +90,7 @@ def _key(home: Path | None, found: FoundCredit) -> Identity:
 def last_receipt(home: Path | None, run: RunId) -> Path:
     """The last receipt that this machine's node has kept. Raises SH-CREDIT-01 if there is none."""
     folder = find_home(home).node / "runs" / run / RECEIPTS
-    kept = sorted(folder.glob("*.receipt"))
+    kept = sorted(folder.glob(RECEIPT_NAMES))
     if not kept:
         raise ShoalError(
             "SH-CREDIT-01",

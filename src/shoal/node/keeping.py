@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 _OUTBOX = "outbox"
 COORDINATORS = "coordinators"
 RECEIPTS = "receipts"
+RECEIPT_NAMES = "[0-9]*.receipt"
 RECEIPTS_KEPT = 1000
 SUM_BYTES = 32
 

@@ -2,7 +2,8 @@
 
 A row's `inner` section, where it has one, belongs under the recipe's own: it holds where the recipe says nothing, and
 for the kind of optimiser that it names; so does its `warm_up`: one step in so many is the rise of a schedule that says
-where it ends. Its `few` section takes the place of pieces in runs of fewer rounds than that.
+where it ends. Its `large` section takes the place of pieces where a node's batch has so many samples and more; its
+`few` section does in runs of fewer rounds than that.
 """
 
 from __future__ import annotations
@@ -19,24 +20,31 @@ _COMMON: dict[str, Any] = {
 _GRADIENT = {"kind": "sgd", "lr": 1.0}
 """An inner step that is the gradient itself."""
 DEFAULT = "auto"
-NOT_PIECES = ("inner", "warm_up", "few", "rounds")
-LEAST_PART = 8
-"""A preset splits batches only where every part has so many samples: smaller steps are too noisy."""
+NOT_PIECES = ("inner", "warm_up", "large", "batch", "few", "rounds")
+_TWO_BITS = {"kind": "two-bit", "error_feedback": True}
 
 _ROWS: dict[str, dict[str, Any]] = {
     # The default: Muon inside with little momentum of its own, since one node's is noisy; the momentum is outside,
-    # where it is everybody's; its steps are long, hence the long warm-up. A twentieth of the values as signs, often,
-    # beats two bits of each, rarely; but what is left out comes later, so that a run of few rounds sends two bits of
-    # each. Large batches are taken in two steps: docs/communication.md.
+    # where it is everybody's. An eighth of the values as signs, often, beats two bits of each, rarely; but what is left
+    # out comes later, so that a run of few rounds sends two bits of each, often. Large batches are less noisy: they are
+    # taken in two steps, and what costs then is that nodes drift apart, so that they meet twice as often with fewer
+    # values; the steps are long, hence the long warm-up. docs/communication.md.
     "auto": {
-        "schedule": {"steps": 5, "hide": 0.25},
-        "codec": {"kind": "ternary", "density": 0.0527, "error_feedback": True},
+        "schedule": {"steps": 10, "hide": 0.25},
+        "codec": {"kind": "ternary", "density": 0.134, "error_feedback": True},
         "aggregate": {"kind": "clipped-mean"},
         "outer": {"kind": "nesterov", "lr": 1.2, "momentum": 0.6},
-        "inner": {"kind": "muon", "momentum": 0.85, "split": 2},
-        "warm_up": 6,
+        "inner": {"kind": "muon", "momentum": 0.85},
         "planner": {"kind": "aware"},
-        "few": {"rounds": 200, "codec": {"kind": "two-bit", "error_feedback": True}},
+        "few": {"rounds": 100, "codec": _TWO_BITS},
+        "large": {
+            "batch": 16,
+            "schedule": {"steps": 5, "hide": 0.25},
+            "codec": {"kind": "ternary", "density": 0.0527, "error_feedback": True},
+            "inner": {"kind": "muon", "momentum": 0.85, "split": 2},
+            "warm_up": 6,
+            "few": {"rounds": 200, "codec": _TWO_BITS},
+        },
     },
     # Every step in sync: the baseline that everything else is measured against.
     "ddp": {
@@ -163,13 +171,13 @@ _ROWS: dict[str, dict[str, Any]] = {
 PRESETS: dict[str, dict[str, Any]] = {name: {**_COMMON, **row} for name, row in _ROWS.items()}
 
 
-def expand(section: dict[str, Any], rounds: object = None) -> dict[str, Any]:
-    """The strategy section with its preset's values filled in, for a run of so many rounds, if that is known. Raises
-    KeyError for an unknown preset."""
+def expand(section: dict[str, Any], rounds: object = None, batch: object = None) -> dict[str, Any]:
+    """The strategy section with its preset's values filled in, for a run of so many rounds and batches of so many
+    samples, where that is known. Raises KeyError for an unknown preset."""
     name = section.get("preset", DEFAULT)
     if not isinstance(name, str) or name not in PRESETS:
         raise KeyError(name)
-    row = PRESETS[name]
+    row = row_for(name, batch)
     few = row.get("few", {"rounds": 0})
     if isinstance(rounds, int) and rounds < few["rounds"]:
         row = {**row, **few}
@@ -178,8 +186,15 @@ def expand(section: dict[str, Any], rounds: object = None) -> dict[str, Any]:
     if isinstance(merged.get("region"), dict):
         given, usual = section.get("region", {}), row.get("region", {})
         same = given.get("preset", usual.get("preset")) == usual.get("preset")
-        merged["region"] = expand(_over(usual, given) if same else given)
+        merged["region"] = expand(_over(usual, given) if same else given, batch=batch)
     return merged
+
+
+def row_for(preset: str, batch: object) -> dict[str, Any]:
+    """What the preset is for batches of so many samples, where that is known."""
+    row = PRESETS[preset]
+    large = row.get("large", {})
+    return {**row, **large} if large and isinstance(batch, int) and batch >= large["batch"] else row
 
 
 def _over(pieces: dict[str, Any], section: dict[str, Any]) -> dict[str, Any]:
@@ -198,13 +213,11 @@ def _over(pieces: dict[str, Any], section: dict[str, Any]) -> dict[str, Any]:
 
 def inner_defaults(preset: str, inner: object) -> dict[str, Any]:
     """The recipe's inner section over what the preset is made for, unless the two name different optimisers."""
-    defaults: dict[str, Any] = dict(PRESETS[preset].get("inner", {}))
-    batch = inner.get("batch_size") if isinstance(inner, dict) else None
-    if not isinstance(batch, int) or batch < LEAST_PART * defaults.get("split", 1):
-        defaults.pop("split", None)
-    total = inner.get("total_steps") if isinstance(inner, dict) else None
-    if "warm_up" in PRESETS[preset] and isinstance(total, int):
-        defaults["warmup_steps"] = max(1, total // PRESETS[preset]["warm_up"])
+    given = inner if isinstance(inner, dict) else {}
+    row = row_for(preset, given.get("batch_size"))
+    defaults: dict[str, Any] = dict(row.get("inner", {}))
+    if "warm_up" in row and isinstance(total := given.get("total_steps"), int):
+        defaults["warmup_steps"] = max(1, total // row["warm_up"])
     if inner is None and defaults:
         return {"inner": defaults}
     if not isinstance(inner, dict) or inner.get("kind", defaults.get("kind")) != defaults.get("kind"):

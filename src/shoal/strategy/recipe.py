@@ -389,9 +389,10 @@ def recipe_from(values: dict[str, Any], where: str = "recipe") -> Recipe:
     strategy = values.get("strategy", {})
     if isinstance(strategy, dict):
         try:
-            budget = values.get("budget")
+            budget, inner = values.get("budget"), values.get("inner")
             rounds = budget.get("rounds") if isinstance(budget, dict) else None
-            values = {**values, "strategy": expand(strategy, rounds)}
+            batch = inner.get("batch_size") if isinstance(inner, dict) else None
+            values = {**values, "strategy": expand(strategy, rounds, batch)}
             values = {**values, **inner_defaults(values["strategy"]["preset"], values.get("inner"))}
         except KeyError as error:
             raise ShoalError(

@@ -40,17 +40,19 @@ def test_what_the_recipe_says_of_the_optimiser_goes_first() -> None:
 
 
 @pytest.mark.parametrize(("inner", "split"), [(None, 1), ({"batch_size": 15}, 1), ({"batch_size": 16}, 2)])
-def test_only_large_batches_are_split(inner: dict[str, object] | None, split: int) -> None:
-    found = _recipe("auto", inner).inner
-    assert isinstance(found, MuonSpec) and found.split == split
+def test_only_large_batches_are_split_and_meet_often(inner: dict[str, object] | None, split: int) -> None:
+    found = _recipe("auto", inner)
+    assert isinstance(found.inner, MuonSpec) and found.inner.split == split
+    assert found.strategy.schedule.steps == 10 // split
 
 
 def test_a_schedule_that_ends_rises_first_for_as_long_as_the_preset_needs() -> None:
-    ends = {"schedule": "cosine", "total_steps": 1200}
+    ends = {"schedule": "cosine", "total_steps": 1200, "batch_size": 16}
     assert _recipe("auto", ends).inner.warmup_steps == 200
     assert _recipe("auto", {**ends, "warmup_steps": 7}).inner.warmup_steps == 7
     assert _recipe("auto", {**ends, "kind": "adamw"}).inner.warmup_steps == 0
-    assert _recipe("auto", {"batch_size": 8}).inner.warmup_steps == 0
+    assert _recipe("auto", {"batch_size": 16}).inner.warmup_steps == 0
+    assert _recipe("auto", {**ends, "batch_size": 15}).inner.warmup_steps == 0
 
 
 def test_another_optimiser_gets_none_of_the_presets_values() -> None:
@@ -58,5 +60,6 @@ def test_another_optimiser_gets_none_of_the_presets_values() -> None:
 
 
 def test_what_is_left_out_needs_rounds_to_come_later() -> None:
-    assert _recipe("auto", None, rounds=199).strategy.codec.kind == "two-bit"
-    assert _recipe("auto", None, rounds=200).strategy.codec.kind == "ternary"
+    for inner, rounds in ((None, 100), ({"batch_size": 16}, 200)):
+        assert _recipe("auto", inner, rounds=rounds - 1).strategy.codec.kind == "two-bit"
+        assert _recipe("auto", inner, rounds=rounds).strategy.codec.kind == "ternary"

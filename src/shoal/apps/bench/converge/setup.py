@@ -21,7 +21,7 @@ from shoal.base.errors import ShoalError
 from shoal.runlog.view import RunView, Step, Totals
 from shoal.strategy.pieces import steps_outside
 from shoal.strategy.planning import local_steps
-from shoal.strategy.presets import PRESETS
+from shoal.strategy.presets import PRESETS, row_for
 from shoal.strategy.recipe import Budget, Recipe, parse_recipe
 from shoal.training.device import pick_device
 from shoal.training.spec import AdamWSpec, MuonSpec, OwnInnerSpec, SgdSpec
@@ -176,7 +176,7 @@ def _recipe(preset: str, question: Question, steps: int, budget: dict[str, int])
         "storage": {"archive": False, "keep_bytes": 0},
         "evaluation": {"every": NEVER, "batches": VALIDATION_BATCHES},
     }
-    row = PRESETS.get(preset, {})
+    row = row_for(preset, scale.batch) if preset in PRESETS else {}
     if "warm_up" in row and row["inner"]["kind"] == kind:
         del values["inner"]["warmup_steps"]
     if is_outside(preset):
