@@ -21,7 +21,7 @@ def main(claims: int) -> None:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {claims} claims each")
     others = (
         Hardware("cuda", device="cuda"),
-        Hardware("cuda, parts of a batch", device="cuda", micro_batch=4),
+        Hardware("cuda, eighths of a batch", device="cuda", parts=8),
     )
     largest, count, accused = 0.0, 0, 0
     for model in MODELS:
@@ -38,7 +38,7 @@ def main(claims: int) -> None:
 
 
 def _line(model: str, codec: str, precision: str, hardware: str, middle: float, largest: float) -> str:
-    return f"{model:<7} {codec:<8} {precision:<5} {hardware:<22} median {middle:.2e} most {largest:.2e}"
+    return f"{model:<7} {codec:<8} {precision:<5} {hardware:<24} median {middle:.2e} most {largest:.2e}"
 
 
 if __name__ == "__main__":

@@ -34,7 +34,10 @@ class LookedAt(ToyTrainer):
     def losses(self, indices: Indices) -> torch.Tensor:
         return torch.from_numpy(indices % 7).double()
 
-    def pull(self, indices: Indices) -> torch.Tensor:
+    def lasting(self, later: int) -> float:
+        return 1.0
+
+    def pull(self, indices: Indices, weights: torch.Tensor) -> torch.Tensor:
         LookedAt.looks += 1
         before, local = self.params().clone(), self.local_state()
         self.step(indices, 0)

@@ -12,7 +12,7 @@ first (whitening). Everybody is looked at shortly, and those who seem least like
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -43,18 +43,16 @@ class Rung:
 class Looking:
     """How the updates of one seal are looked at. Looks are taken once and kept."""
 
-    def __init__(self, look: Look, earlier: Sequence[torch.Tensor], rungs: Sequence[Rung], seed: str) -> None:
-        """The first rung is of all updates. `earlier` are the updates of seals before; the seed draws what is compared
-        of long ones."""
+    def __init__(self, look: Look, earlier: Iterable[torch.Tensor], rungs: Sequence[Rung], seed: str) -> None:
+        """The first rung is of all updates. `earlier` are the updates of seals before, by seal; the seed draws what is
+        compared of long ones."""
         self.rungs = rungs
         self._look, self._seed = look, seed
         self._taken: dict[tuple[int, int], torch.Tensor] = {}
         self._columns: torch.Tensor | None = None
-        self._known = torch.zeros(0, 0)
-        self._gram = torch.zeros(0, 0)
-        if earlier:
-            self._known = torch.cat([_directions(self.cut(one)) for one in earlier])
-            self._gram = self._known @ self._known.T
+        known = [_directions(self.cut(one)) for one in earlier]
+        self._known = torch.cat(known) if known else None
+        self._factor = None if self._known is None else torch.linalg.cholesky(_ridged(self._known))
 
     def cut(self, rows: torch.Tensor) -> torch.Tensor:
         """The values of these rows that are compared."""
@@ -70,20 +68,14 @@ class Looking:
 
     def whitened(self, rows: torch.Tensor) -> torch.Tensor:
         """What sets these updates apart, less the directions that set updates apart anyway."""
-        new, count = _directions(self.cut(rows)), len(rows)
-        old = self._known if len(self._known) else new[:0]
-        across = old @ new.T
-        here = new @ new.T
-        gram = (
-            torch.cat([torch.cat([self._gram, across], 1), torch.cat([across.T, here], 1)])
-            if len(old)
-            else here
-        )
-        gram = gram.double()
-        ridge = _RIDGE * float(gram.diagonal().mean()) + 1e-300
-        eye = torch.eye(len(gram), dtype=gram.dtype)
-        shares = torch.linalg.solve(gram + ridge * eye, gram[:, len(old) : len(old) + count]).float()
-        spread: torch.Tensor = new[:count] - shares[: len(old)].T @ old - shares[len(old) :].T @ new
+        new = _directions(self.cut(rows))
+        left, products = new, _ridged(new)
+        if self._known is not None and self._factor is not None:
+            # By blocks: what the seals before say is worked out once, whatever this seal's updates are.
+            across = (self._known @ new.T).double()
+            shares = torch.cholesky_solve(across, self._factor)
+            left, products = new - shares.T.float() @ self._known, products - across.T @ shares
+        spread: torch.Tensor = _RIDGE * torch.linalg.solve(products, left.double())[: len(rows)].float()
         return spread
 
 
@@ -124,9 +116,15 @@ def _fits(pulls: torch.Tensor, spread: torch.Tensor, places: Sequence[int]) -> t
 
 
 def _directions(rows: torch.Tensor) -> torch.Tensor:
-    """Each one's way from the mean, and the mean's own, all of one length."""
+    """Each one's way from the mean, and the mean's own, all of one length; what is no number tells nothing."""
     mean = rows.mean(dim=0, keepdim=True)
-    return _unit(torch.cat([rows - mean, mean]))
+    return _unit(torch.cat([rows - mean, mean])).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _ridged(directions: torch.Tensor) -> torch.Tensor:
+    """Their products with one another, and the ridge."""
+    eye = torch.eye(len(directions), dtype=torch.float64)
+    return (directions @ directions.T).double() + _RIDGE * eye
 
 
 def _unit(rows: torch.Tensor) -> torch.Tensor:

@@ -54,11 +54,10 @@ def _short(sources: Sequence[Source], numel: int, seed: str) -> torch.Tensor:
 
 
 def scores(
-    rows: torch.Tensor, earlier: Sequence[torch.Tensor] = (), looking: Looking | None = None
+    rows: torch.Tensor, last: torch.Tensor | None = None, looking: Looking | None = None
 ) -> tuple[int, ...]:
-    """How odd each row is. `earlier` are rows of the seals before, the newest last."""
+    """How odd each row is. `last` are the rows of the seal before."""
     rows = rows.double()
-    last = earlier[-1].double() if earlier and earlier[-1].shape[1:] == rows.shape[1:] else None
     lengths = rows.norm(dim=1)
     void = ~(torch.isfinite(lengths) & (lengths > 0))
     rows = torch.where(void[:, None], 0.0, rows)
@@ -68,8 +67,9 @@ def scores(
         _odd(_beside_others(unit), "direction", void),
         _odd(_nearest(unit, unit, itself=True), "likeness", void).clamp(min=0),
     ]
-    if last is not None:
-        before = last / last.norm(dim=1, keepdim=True).clamp(min=1e-300)
+    if last is not None and last.shape[1:] == rows.shape[1:]:
+        before = last.double()
+        before = (before / before.norm(dim=1, keepdim=True).clamp(min=1e-300)).nan_to_num(nan=0.0)
         odd.append(_odd(_nearest(unit, before, itself=False), "likeness", void).clamp(min=0))
     # What is odd within the usual is noise, and must not drown the doubts, which are weak and always count.
     parts = [(part.abs() - _USUAL).clamp(min=0) for part in odd]

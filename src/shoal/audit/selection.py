@@ -38,7 +38,8 @@ _MOST_FACTOR = 4_000
 """Four times at most, in thousandths."""
 _NOVELTY = 1_500
 _DISTRUST = 4
-_LATELY_ROUNDS = 24
+_LATELY = 8
+"""Of so many aimed draws, the latest, nobody has more than half."""
 _SAVED_ROUNDS = 16
 """How many rounds' share of draws may be saved up for a worse one."""
 _BORROWED = 2
@@ -84,8 +85,8 @@ class Purse:
     any_micro: int = 0
     usual: deque[_Ranked] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
     """The latest claims."""
-    lately: deque[tuple[NodeId, ...]] = field(default_factory=lambda: deque(maxlen=_LATELY_ROUNDS))
-    """Whose claims stood out and were drawn, by round."""
+    lately: deque[NodeId] = field(default_factory=lambda: deque(maxlen=_LATELY))
+    """Whose claims stood out and were drawn."""
 
     def draw(self, beacon: str, claims: Sequence[Candidate], replays_micro: int) -> list[Drawn]:
         """The claims of a seal to re-run, when `replays_micro` of a million may be."""
@@ -96,7 +97,7 @@ class Purse:
         factors = self._factors(claims)
         ranked = [_Ranked(claim, claim.priority(factors[claim.author])) for claim in claims]
         self.usual.extend(ranked)
-        aimed = self._aim(beacon, ranked, replays_micro, most=max(1, _LATELY_ROUNDS * income // (2 * MICRO)))
+        aimed = self._aim(beacon, ranked, replays_micro)
         found = [Drawn(claim, True) for claim in aimed]
         order = sorted(claims, key=lambda one: number(beacon, "any", one.author, one.sequence))
         for claim in order:
@@ -118,20 +119,20 @@ class Purse:
             for author, mean in means.items()
         }
 
-    def _aim(self, beacon: str, claims: Sequence[_Ranked], replays_micro: int, most: int) -> list[Candidate]:
+    def _aim(self, beacon: str, claims: Sequence[_Ranked], replays_micro: int) -> list[Candidate]:
         """Those that stand out, the oddest first, as far as the purse goes."""
-        drawn = Counter(node for nodes in self.lately for node in nodes)
-        bar = self._bar(replays_micro, {node for node, count in drawn.items() if count >= most})
+        watched = {node for node, count in Counter(self.lately).items() if 2 * count >= _LATELY}
+        bar = self._bar(replays_micro, watched)
         found = []
         for one in sorted(claims, key=lambda one: (-one.priority, number(beacon, "tie", one.claim.author))):
             if (
                 one.priority >= bar
                 and self.aimed_micro >= (1 - _BORROWED) * MICRO
-                and drawn[one.claim.author] < most
+                and one.claim.author not in watched
             ):
                 self.aimed_micro -= MICRO
                 found.append(one.claim)
-        self.lately.append(tuple(claim.author for claim in found))
+        self.lately.extend(claim.author for claim in found)
         return found
 
     def _bar(self, replays_micro: int, watched: set[NodeId]) -> int:

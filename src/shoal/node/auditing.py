@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from shoal.audit.screening import Parts, row_of, rows_of, scores
 from shoal.base.errors import ShoalError
 from shoal.base.host import Host
 from shoal.base.ids import BlobId
+from shoal.base.layout import Layout
 from shoal.codec.base import CHUNK
 from shoal.data.assignment import Indices, sample_indices
 from shoal.node.learner import Learner
@@ -48,8 +50,12 @@ PATIENCE_SEALS, PATIENCE_S = 3, 300.0
 ASK_S = 2.0
 SHOWN_AGAIN = 8
 STATES_KEPT, COMMITS_KEPT = 3, 3
-SEALS_REMEMBERED, SEALS_SKETCHED = WINDOW, 2
-"""Of so many seals the updates are read again when a seal is screened; of few where each has to be sketched."""
+UPDATES_REMEMBERED, SEALS_SKETCHED = 640, 2
+"""So many earlier updates are read again when a seal is screened, and never those of fewer seals than cases are open
+for; of few seals where each update has to be sketched."""
+
+Stored = Callable[[Update], bytes | None]
+"""An update's blob, if it is here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +128,7 @@ class Auditor:
         oldest = view.path[-WINDOW - 2].position if len(view.path) > WINDOW + 2 else 0
         saved = _saved_before(view, oldest)
         steps = [step for step in view.path if saved is None or step.position > saved.at]
+        steps += view.path[-1 - _remembered(view) :]
         found = {*self._commits, *(BlobId(case.update.claim.local_before) for case in drawn)}
         found |= {blob for step in steps for blob, _, _ in step.sources}
         return found | ({saved.blob} if saved is not None else set())
@@ -183,10 +190,9 @@ class Auditor:
             return
         blobs = [await self._supply.try_update(update) for update in step.updates]
         index = view.index_of(step.position) or 0
-        earlier = view.path[max(0, index - _remembered(base)) : index]
-        before = [(one, [self._stored(update) for update in one.updates]) for one in earlier]
+        earlier = view.path[max(0, index - _remembered(view)) : index]
         async with model:
-            job = partial(_scores, means, view, step, blobs, before, base)
+            job = partial(_scores, means, view, step, blobs, base, (earlier, self._stored))
             screened = means.recipe.audit.rate * means.recipe.strategy.schedule.steps * len(blobs)
             found = await self._host.work(job, seconds=means.step_seconds * screened)
         at = head_of(view, step.position)
@@ -283,10 +289,15 @@ def _again(means: Means, update: Update, base: State, private: bytes) -> bytes |
             return None  # What it committed to is no state of this run's.
 
 
-def _remembered(base: State) -> int:
-    """How many seals before a seal say what updates differ by anyway."""
-    longest = max(fragment.numel for fragment in base.layout.fragments)
-    return SEALS_REMEMBERED if longest <= EXACT_CHUNKS * CHUNK else SEALS_SKETCHED
+def _remembered(view: RunView) -> int:
+    latest = view.path[-1] if view.path else None
+    return seals_remembered(view.genesis.layout, len(latest.updates)) if latest and view.genesis else 0
+
+
+def seals_remembered(layout: Layout, updates: int) -> int:
+    """How many seals, of so many updates each, say what updates differ by anyway."""
+    exact = all(fragment.numel <= EXACT_CHUNKS * CHUNK for fragment in layout.fragments)
+    return max(WINDOW, UPDATES_REMEMBERED // max(1, updates)) if exact else SEALS_SKETCHED
 
 
 def _scores(
@@ -294,19 +305,30 @@ def _scores(
     view: RunView,
     step: Step,
     blobs: list[bytes | None],
-    before: list[tuple[Step, list[bytes | None]]],
     base: State,
+    earlier: tuple[Sequence[Step], Stored],
 ) -> tuple[int, ...]:
     seed, trainer = view.hashes[step.position], means.learner.trainer
     parts = _parts(means, step, blobs, base)
     rows = rows_of(parts, seed)
-    past = [rows_of(_parts(means, one, found, base), seed) for one, found in before if all(found)]
-    earlier = [one for one in past if one.shape[1] == rows.shape[1]]
+    past = (one for one in _before(means, *earlier, base, seed) if one.shape[1] == rows.shape[1])
+    last = next(past, None)
     if not isinstance(trainer, Pulled) or not any(parts):
-        return scores(rows, earlier)
+        return scores(rows, last)
+    before = past if last is None else chain((last,), past)
     with borrowed(trainer):
         trainer.load(base.params)
-        return scores(rows, earlier, _looking(means, trainer, step, earlier, base, seed))
+        return scores(rows, last, _looking(means, trainer, step, before, base, seed))
+
+
+def _before(
+    means: Means, steps: Sequence[Step], stored: Stored, base: State, seed: str
+) -> Iterator[torch.Tensor]:
+    """The updates of these seals, the newest first, one seal at a time; of those that are here whole."""
+    for step in reversed(steps):
+        found = [stored(update) for update in step.updates]
+        if all(found):
+            yield rows_of(_parts(means, step, found, base), seed)
 
 
 def _parts(means: Means, step: Step, blobs: list[bytes | None], base: State) -> list[Parts | None]:
@@ -318,7 +340,7 @@ def _parts(means: Means, step: Step, blobs: list[bytes | None], base: State) -> 
 
 
 def _looking(
-    means: Means, trainer: Pulled, step: Step, earlier: Sequence[torch.Tensor], base: State, seed: str
+    means: Means, trainer: Pulled, step: Step, earlier: Iterable[torch.Tensor], base: State, seed: str
 ) -> Looking:
     work = step.updates[0].work
     if work is not None and work.shards:

@@ -7,12 +7,11 @@ recipe pays for; samples are drawn by a seed that nobody knew when the claims we
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 import torch
 
 from shoal.audit.effects import Looking, Rung
@@ -27,7 +26,9 @@ class Pulled(Protocol):
 
     def losses(self, indices: Indices) -> torch.Tensor: ...
 
-    def pull(self, indices: Indices) -> torch.Tensor: ...
+    def pull(self, indices: Indices, weights: torch.Tensor) -> torch.Tensor: ...
+
+    def lasting(self, later: int) -> float: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ def looking(
     trainer: Pulled,
     spec: AuditSpec,
     claims: Sequence[Assigned],
-    earlier: Sequence[torch.Tensor],
+    earlier: Iterable[torch.Tensor],
     row: Callable[[torch.Tensor], torch.Tensor],
     seed: str,
 ) -> Looking:
@@ -52,20 +53,25 @@ def looking(
     drawn_before = list(accumulate((one.drawn for _, one in glances), initial=0))
 
     def look(place: int, rung: int) -> torch.Tensor:
-        return row(trainer.pull(hardest(trainer, claims[place], glances[rung][1], drawn_before[rung], seed)))
+        return row(trainer.pull(*telling(trainer, claims[place], glances[rung][1], drawn_before[rung], seed)))
 
     return Looking(look, earlier, [Rung(count, one.cost) for count, one in glances], seed)
 
 
-def hardest(trainer: Pulled, claim: Assigned, size: Glance, first: int, seed: str) -> Indices:
-    """Those of some drawn samples that have the greatest loss; `first` were drawn for looks before."""
-    drawn = claim.at([_place(seed, claim, first + which) for which in range(size.drawn)])
-    losses = trainer.losses(drawn)
-    chosen = losses.argsort(descending=True, stable=True)[: size.hardest].cpu().numpy()
-    found: Indices = drawn[np.sort(chosen)]
-    return found
+def telling(
+    trainer: Pulled, claim: Assigned, size: Glance, first: int, seed: str
+) -> tuple[Indices, torch.Tensor]:
+    """Those of some drawn samples that should have moved the model most, and what each counts for: by momentum, what
+    was seen first moves an update most, and hard samples move it more than others. `first` were drawn for looks before.
+    """
+    places = [_place(seed, claim, first + which) for which in range(size.drawn)]
+    drawn = claim.at(places)
+    weights = torch.tensor([trainer.lasting(claim.count - 1 - place) for place in places])
+    moved = trainer.losses(drawn).cpu() * weights
+    chosen = moved.argsort(descending=True, stable=True)[: size.hardest].sort().values
+    return drawn[chosen.numpy()], weights[chosen]
 
 
 def _place(seed: str, claim: Assigned, which: int) -> int:
-    """Any place may be drawn, early ones more often: by momentum, what was seen first moves an update most."""
+    """Any place may be drawn, early ones more often: they tell more."""
     return min(number(seed, "sample", claim.author, which, draw) % claim.count for draw in range(2))

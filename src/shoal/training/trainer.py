@@ -175,14 +175,26 @@ class TorchTrainer:
         with torch.no_grad(), self._noise(0, indices), self._autocast():
             return losses_of(self._forward, self._batch(indices, "train"))
 
-    def pull(self, indices: Indices) -> torch.Tensor:
-        """What these samples, as a part of a batch, add to the next step: how far the parameters go down with them and
-        without. Parameters and memory stay as they are."""
+    def pull(self, indices: Indices, weights: torch.Tensor) -> torch.Tensor:
+        """What these samples, as a part of a batch in which each counts for its weight, add to the next step: how far
+        the parameters go down with them and without. Parameters and memory stay as they are."""
         self._flat.grads.zero_()
+        size, weights = self._inner.micro_batch or len(indices), weights.to(self._device)
         with self._noise(0, indices):
-            self._backward(indices)
-        gradient = self._flat.grads.mul(len(indices) / self.batch_size)
+            for first in range(0, len(indices), size):
+                part = slice(first, first + size)
+                with self._autocast():
+                    each = losses_of(self._forward, self._batch(indices[part], "train"))
+                    loss = (each * weights[part]).sum() / self.batch_size
+                loss.backward()  # type: ignore[no-untyped-call]
+        gradient = self._flat.grads.clone()
         return self._stepped(torch.zeros_like(gradient)) - self._stepped(gradient)
+
+    def lasting(self, later: int) -> float:
+        """Of all that momentum makes of a sample, what is in the parameters when so many samples have followed it."""
+        inner = self._inner
+        momentum = inner.betas[0] if isinstance(inner, AdamWSpec) else inner.momentum
+        return 1 - float(momentum ** (1 + later * inner.split // inner.batch_size))
 
     def _stepped(self, gradient: torch.Tensor) -> torch.Tensor:
         """Where a step along this gradient leads from the origin, where no digit of it is lost."""

@@ -58,6 +58,17 @@ def test_what_stands_out_is_drawn_and_nobody_is_safe() -> None:
     assert hits[NODES[3]] < 0.6 * len(drawn), "who is always odd, and honest, leaves others unwatched"
 
 
+def test_in_any_fleet_a_few_draws_in_a_row_may_be_one_authors_and_half_are_others() -> None:
+    for count in (6, 10, 20):
+        purse, hits = Purse(), list[NodeId]()
+        for number in range(600):
+            claims = _claims(number, {3: 5000})[:count]
+            drawn = purse.draw(f"beacon {number}", claims, SPEC.replays_micro)
+            hits += [one.candidate.author for one in drawn if one.aimed]
+        windows = [hits[first : first + 8].count(NODES[3]) for first in range(len(hits) - 8)]
+        assert windows and max(windows) == 4, count
+
+
 def test_newcomers_and_the_distrusted_come_before_others() -> None:
     old = Candidate(author=NODES[0], sequence=0, standing=800, upheld=5)
     new = Candidate(author=NODES[1], sequence=0)

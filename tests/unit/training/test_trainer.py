@@ -94,11 +94,21 @@ def test_what_samples_add_to_a_step_is_told_without_taking_it(inner: Any, text_r
     params, state = trainer.params().clone(), trainer.local_state()
     samples = np.arange(4)
     losses = trainer.losses(samples)
-    pull = trainer.pull(samples)
+    pull = trainer.pull(samples, torch.ones(4))
     assert torch.equal(trainer.params(), params) and trainer.local_state() == state
     assert losses.shape == (4,)
     trainer.load(params - 0.1 * pull / pull.norm())
     assert trainer.losses(samples).mean() < losses.mean(), "it goes down"
+    trainer.load(params)
+    first = trainer.pull(samples, torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    assert torch.allclose(first, trainer.pull(samples[:1], torch.ones(1)), atol=1e-6), "by their weights"
+
+
+def test_what_a_sample_moves_lasts_by_momentum(text_run: Run) -> None:
+    plain = text_run.trainer(inner=SgdSpec(kind="sgd", lr=0.1, batch_size=4))
+    heavy = text_run.trainer(inner=SgdSpec(kind="sgd", lr=0.1, batch_size=4, momentum=0.5))
+    assert plain.lasting(0) == plain.lasting(100) == 1.0
+    assert [heavy.lasting(later) for later in (0, 3, 4, 8)] == [0.5, 0.5, 0.75, 0.875]
 
 
 def test_dropout_differs_by_step_and_leaves_other_randomness_alone(text_run: Run) -> None:

@@ -37,7 +37,7 @@ class Setting:
     codec: str = "int8"
     claims: int = 4
     """Honest claims of digits to run again, in each setting of the hardware's part; of the GPT, whose re-runs take ten
-    times as long, a fiftieth of that, and no fewer than 4."""
+    times as long, a tenth of that, and no fewer than 4."""
     seed: int = 0
     others: tuple[hardware.Hardware, ...] = hardware.OTHERS
 
@@ -102,7 +102,7 @@ def _honest(setting: Setting, spec: AuditSpec, say: Say) -> dict[str, Any]:
         for codec in hardware.CODECS:
             for precision in hardware.PRECISIONS:
                 say(f"  {model}, {codec}, {precision}")
-                claims = setting.claims if model == "digits" else max(4, setting.claims // 50)
+                claims = setting.claims if model == "digits" else max(4, setting.claims // 10)
                 found += hardware.measure(model, codec, precision, setting.others, claims)
                 ran += claims
     distances = [distance for one in found for distance in one.distances]

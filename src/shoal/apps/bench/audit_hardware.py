@@ -36,8 +36,8 @@ class Hardware:
     name: str
     threads: int = 1
     onednn: bool = True
-    micro_batch: int | None = None
-    """Steps are added up from parts of this size: other kernels, and another order of sums."""
+    parts: int = 1
+    """Steps are added up from so many parts of a batch: other kernels, and another order of sums."""
     device: str = "cpu"
     every: int = 1
     """One claim in so many is run again on it."""
@@ -48,15 +48,15 @@ class Hardware:
 HERE = Hardware("one thread")
 OTHERS = (
     Hardware("without oneDNN", onednn=False, every=5),
-    Hardware("halves of a batch", micro_batch=16, every=5, first=1),
-    Hardware("halves of a batch, without oneDNN", onednn=False, micro_batch=16, every=5, first=2),
-    Hardware("thirds of a batch", micro_batch=11, every=5, first=3),
-    Hardware("parts of a batch", micro_batch=4, every=5, first=4),
-    Hardware("two threads", threads=2, every=20),
-    Hardware("four threads", threads=4, every=20, first=10),
+    Hardware("halves of a batch", parts=2, every=5, first=1),
+    Hardware("halves of a batch, without oneDNN", onednn=False, parts=2, every=5, first=2),
+    Hardware("thirds of a batch", parts=3, every=5, first=3),
+    Hardware("eighths of a batch", parts=8, every=5, first=4),
+    Hardware("two threads", threads=2, every=50),
+    Hardware("four threads", threads=4, every=50, first=25),
 )
-"""The first five in turn, so that every claim is run again and as many as possible are different ones; threads take
-long where cores are few and busy, and change little."""
+"""The first five in turn, so that every claim is run again and as many as possible are different ones; threads wait for
+one another, up to fifty times as long as they work where cores are few and busy, and change little."""
 CODECS = ("int8", "two-bit", "sparse")
 MODELS = ("digits", "gpt")
 PRECISIONS = ("fp32", "bf16")
@@ -118,7 +118,8 @@ class _Node:
         self.rules: FoldRules = recipe.strategy.fold_rules()
         with _on(hardware):
             assert not isinstance(recipe.inner, OwnInnerSpec)
-            inner = recipe.inner.model_copy(update={"micro_batch": hardware.micro_batch})
+            size = -(-recipe.inner.batch_size // hardware.parts)
+            inner = recipe.inner.model_copy(update={"micro_batch": size})
             self._trainer = TorchTrainer(
                 recipe.model,
                 inner,

@@ -26,7 +26,7 @@ from shoal.audit.spec import AuditSpec
 from shoal.codec.base import decode_whole
 from shoal.data.assignment import Indices, sample_indices
 from shoal.data.dataset import Batch
-from shoal.node.auditing import SEALS_REMEMBERED
+from shoal.node.auditing import seals_remembered
 from shoal.node.learner import Global
 from shoal.node.looking import Assigned, looking
 from shoal.replica.fold import SealedBlob, fold
@@ -67,7 +67,7 @@ def measure(recipe: Recipe, nodes: int, spec: AuditSpec) -> Measured:
     found = Measured(forged={kind: [] for kind in KINDS})
     for round_number in range(recipe.budget.rounds or 1):
         looking, rows, lies = bench.round(round_number)
-        found.honest.append(scores(rows, bench.earlier, looking))
+        found.honest.append(scores(rows, bench.last, looking))
         for kind in KINDS:
             found.forged[kind].append(list(bench.forge(rows, lies[kind], looking)))
         bench.earlier.append(rows)
@@ -81,7 +81,8 @@ def forgers_of(nodes: int) -> tuple[int, ...]:
 class _Bench:
     def __init__(self, recipe: Recipe, nodes: int, spec: AuditSpec) -> None:
         self.fleet: Fleet = make_fleet(recipe, nodes, None)
-        self.earlier: deque[torch.Tensor] = deque(maxlen=SEALS_REMEMBERED)
+        remembered = seals_remembered(self.fleet.state.layout, nodes)
+        self.earlier: deque[torch.Tensor] = deque(maxlen=remembered)
         self.forgers = forgers_of(nodes)
         self._spec = spec
         assert not isinstance(recipe.inner, OwnInnerSpec)
@@ -95,6 +96,10 @@ class _Bench:
             kind: StackedTrainers(recipe, self.fleet.corpus, len(self.forgers))
             for kind in ("label-flip", "backdoor", "elsewhere")
         }
+
+    @property
+    def last(self) -> torch.Tensor | None:
+        return self.earlier[-1] if self.earlier else None
 
     def round(self, number_: int) -> tuple[Looking, torch.Tensor, dict[str, torch.Tensor]]:
         """Everybody trains; looks at the assignments, the honest updates as they were sent, and by kind what each
@@ -118,7 +123,7 @@ class _Bench:
             sent[node] = lie
             longer = max(float(rows[node].norm()), float(sent[node].norm()), 1e-30)
             apart = float((rows[node] - sent[node]).norm()) / longer
-            yield Forged(scores(sent, self.earlier, looking), apart)
+            yield Forged(scores(sent, self.last, looking), apart)
 
     # --- training ------------------------------------------------------------------------------------------
 
@@ -224,4 +229,4 @@ class _Bench:
         ]
         self._screener.load(base)
         seed = f"{self.fleet.seed}/{number_}"
-        return looking(self._screener, self._spec, claims, list(self.earlier), torch.Tensor.clone, seed)
+        return looking(self._screener, self._spec, claims, self.earlier, torch.Tensor.clone, seed)

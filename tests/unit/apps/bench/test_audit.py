@@ -25,7 +25,7 @@ def test_a_forger_is_found_within_the_means() -> None:
 
 
 def test_honest_hardware_is_far_from_being_accused() -> None:
-    same, other = Hardware("the same"), Hardware("parts of a batch", micro_batch=4)
+    same, other = Hardware("the same"), Hardware("eighths of a batch", parts=8)
     for codec in ("int8", "sparse"):
         exact, near = measure_hardware("digits", codec, "fp32", (same, other), 3)
         assert exact.largest == 0.0
