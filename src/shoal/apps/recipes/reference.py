@@ -33,7 +33,7 @@ from shoal.strategy.pieces import (
     Strategy,
     Weighing,
 )
-from shoal.strategy.presets import PRESETS
+from shoal.strategy.presets import PRESETS, row_for
 from shoal.strategy.recipe import (
     Budget,
     Evaluation,
@@ -81,10 +81,10 @@ def _lines() -> Iterator[str]:
     columns = ("schedule", *PIECES, "digest", "weights", "planner", "inner", "region")
     yield "| preset | " + " | ".join(columns) + " |"
     yield "| --- |" + " --- |" * len(columns)
-    for preset, pieces in PRESETS.items():
+    for title, pieces in _variants():
         whole = {"weights": {"kind": "samples"}, "planner": {"kind": "naive"}, **pieces}
         shown = [_inline(whole[piece]) if piece in whole else "" for piece in columns]
-        yield f"| `{preset}` | " + " | ".join(shown) + " |"
+        yield f"| {title} | " + " | ".join(shown) + " |"
     yield from _section("`strategy.schedule`", Schedule)
     yield from _section("`strategy.weights`", Weighing, shows_kind=True)
     yield from _section("`strategy.planner`", Planning, shows_kind=True)
@@ -175,6 +175,25 @@ def _inline(piece: dict[str, Any]) -> str:
         + ", ".join(f"{key} {value}" if key != "kind" else str(value) for key, value in piece.items())
         + "`"
     )
+
+
+def _variants() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every preset, and what it is in runs of few rounds and for large batches."""
+    for preset, row in PRESETS.items():
+        sizes = [("", row)]
+        if "large" in row:
+            batch = row["large"]["batch"]
+            sizes.append((f", `batch_size` {batch} or more", row_for(preset, batch)))
+        for size, pieces in sizes:
+            rise = (
+                f", one step in {pieces['warm_up']} of `total_steps` to warm up"
+                if "warm_up" in pieces
+                else ""
+            )
+            yield f"`{preset}`{size}{rise}", pieces
+            if "few" in pieces:
+                few = pieces["few"]
+                yield f"`{preset}`{size}, fewer than {few['rounds']} `budget.rounds`", {**pieces, **few}
 
 
 def _parameters(factory: Callable[..., object]) -> str:
