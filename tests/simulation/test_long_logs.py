@@ -5,7 +5,8 @@ import pytest
 from shoal.runlog import view as views
 from shoal.runlog.steps import PackedUpdates
 from shoal.runlog.view import STEPS_OPEN, verify_log
-from tests.simulation.harness import Fleet
+
+from .harness import Fleet
 
 
 def test_old_steps_are_packed_and_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
