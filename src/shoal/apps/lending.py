@@ -60,8 +60,8 @@ class Lent:
         self._api, self._identity, self._offer, self._home = api, identity, offer, home
         self._words, self._asked = words, asked
         self._join, self._hub = LentChild(), LentChild(self._hub_said)
-        self._leads: int | None = None
-        """The number of the region that it is the hub of."""
+        self._leads: tuple[str, int] | None = None
+        """The run and the number of the region that it is the hub of."""
         self._region_ticket = ""
         self._news = threading.Event()
         self._prober = Prober()
@@ -108,7 +108,7 @@ class Lent:
             "hub_address": str(offer.hub or ""),
             "label": offer.label,
             "trips": self._prober.found(),
-            "serves": (self._leads or 0) if ticket else 0,
+            "serves": self._leads[1] if self._leads and ticket else 0,
             "region_ticket": ticket,
         }
         place = self._api.lend(signed_offer(self._identity, values))
@@ -132,8 +132,9 @@ class Lent:
 
     def _lead(self, place: PoolPlace) -> bool:
         number = place.region if place.hub_ticket and self._offer.hub else None
-        if number != self._leads:
-            self._leads, self._region_ticket = number, ""
+        leads = (str(place.run), number) if number is not None else None
+        if leads != self._leads:
+            self._leads, self._region_ticket = leads, ""
         if self._door is None or number is None:
             ended = self._hub.tend(None, None)
             if self._door and not self._hub.is_on:
@@ -159,15 +160,15 @@ class Lent:
         return [*words, *(["--allow-code"] if "--allow-code" in self._words else [])]
 
     def _clear_regions(self, run: str, number: int) -> None:
-        """What is left of regions of this run that were this machine's before: others have taken them over."""
+        """What is left of regions that were this machine's before: others have taken them over."""
         kept = _folder(run, number)
-        for folder in self._home.regions.glob(f"{run}-*"):
+        for folder in self._home.regions.iterdir() if self._home.regions.is_dir() else ():
             if folder.name != kept:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _hub_said(self, found: dict[str, Any]) -> None:
         """From another thread: the region is open, and this is its ticket."""
-        if "ticket" in found and self._leads is not None and found.get("region") == _name(self._leads):
+        if "ticket" in found and self._leads is not None and found.get("region") == _name(self._leads[1]):
             self._region_ticket = str(found["ticket"])
             self._news.set()
 

@@ -26,7 +26,9 @@ MOST = 256
 
 def measured_trip_s(address: str) -> float:
     """The quickest of a few connections; `UNREACHED` if there is none."""
-    with contextlib.suppress(OSError, ChannelClosed):
+    with contextlib.suppress(
+        OSError, ValueError, ChannelClosed
+    ):  # ValueError: of a name that no host can have.
         host, port = split_address(address)
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return min(_connect_s(found[0], found[4]) for _ in range(TRIES))

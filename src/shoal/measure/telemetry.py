@@ -103,6 +103,11 @@ class Telemetry:
             else:
                 seen.away_s += passed_s
 
+    def forget(self, node: NodeId) -> None:
+        """It was never here."""
+        self._seen.pop(node, None)
+        self.coordinates.forget(node)
+
     def delivered(self, node: NodeId, in_time: bool) -> None:
         seen = self._of(node)
         seen.delivered += NEWS * (in_time - seen.delivered)

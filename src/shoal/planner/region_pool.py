@@ -29,6 +29,9 @@ MOVE_S = 600.0
 EACH_S = 0.1
 """For so long after a decision, times the number of machines, only lost hubs are replaced: entries name everybody."""
 
+GONE_KEPT = 4096
+"""Machines that left and whose presence is remembered: who comes and goes makes a poor hub."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
@@ -66,6 +69,9 @@ class RegionPool:
         self._began = now
         self._words: dict[NodeId, tuple[Word, float]] = {}
         self._first_at: dict[NodeId, float] = {}
+        self._heard_at = now
+        self._gone: dict[NodeId, None] = {}
+        """Who left, the first one first."""
         self._up_at: dict[int, float] = {}
         """By number, when a region's hub was last seen in the run."""
         self._tickets: dict[int, str] = {}
@@ -85,6 +91,11 @@ class RegionPool:
 
     def offer(self, word: Word, view: RunView, now: float) -> None:
         """A machine says that it is here."""
+        if not self._words or now - self._heard_at > self._lease_s:
+            self._began = now  # After a pause, or of the coordinator's: let everybody come back.
+            self._up_at.clear()
+        self._heard_at = now
+        self._gone.pop(word.node, None)
         self._words[word.node] = (word, now)
         self._first_at.setdefault(word.node, now)
         trips = [(node, trip) for node, trip in sorted(word.trips.items()) if trip > 0]
@@ -94,8 +105,13 @@ class RegionPool:
             self._tickets[word.serves] = word.ticket
 
     def withdraw(self, node: NodeId) -> None:
-        self._words.pop(node, None)
+        if self._words.pop(node, None) is not None:
+            self._gone[node] = None
         self._first_at.pop(node, None)
+        while len(self._gone) > GONE_KEPT:
+            longest = next(iter(self._gone))
+            del self._gone[longest]
+            self._telemetry.forget(longest)
 
     def probes(self, node: NodeId) -> dict[NodeId, str]:
         """Machines whose round trips it should measure: a few, others each time."""
@@ -127,7 +143,7 @@ class RegionPool:
         said = (word for word, _ in self._words.values())
         self._targets = sorted((word.node, word.address) for word in said if word.address)
         if standing and now - self._began < 2 * self._lease_s:
-            return None  # After a start of the coordinator: let everybody come back.
+            return None
         if not standing and not self._is_settled(now):
             return None
         able, may_move = self._able(), now - self._moved_at > MOVE_S
@@ -136,7 +152,7 @@ class RegionPool:
             return None
         decided = regroup(
             Pooled(
-                machines=self._machines(standing, able, now),
+                machines=self._machines(standing, live, able, now),
                 rtt_s=self._telemetry.rtt_s,
                 standing=standing,
                 lost=lost,
@@ -149,11 +165,20 @@ class RegionPool:
         return decided
 
     def _machines(
-        self, standing: tuple[PlannedRegion, ...], able: Collection[NodeId], now: float
+        self,
+        standing: tuple[PlannedRegion, ...],
+        live: Collection[NodeId],
+        able: Collection[NodeId],
+        now: float,
     ) -> dict[NodeId, Machine]:
-        """Who is here, and either in a region or known well enough to be given one."""
+        """Who is here, and either in a region or known well enough to be given one; and hubs that are in the run,
+        though they say nothing to the pool."""
         placed = {node for region in standing for node in region.members}
-        return {
+        silent = {region.hub for region in standing if region.hub in live} - {*self._words}
+        quiet = {
+            node: Machine(facts=self._telemetry.facts(node), able=False, label="") for node in sorted(silent)
+        }
+        return quiet | {
             node: Machine(facts=self._telemetry.facts(node), able=node in able, label=word.label)
             for node, (word, _) in sorted(self._words.items())
             if node in placed or self._is_measured(word, now)

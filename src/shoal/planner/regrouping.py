@@ -85,6 +85,8 @@ class _Change:
         self._members: dict[int, set[NodeId]] = {}
         self._next = pooled.last + 1
         self._found: tuple[Region, ...] | None = None
+        self._led = {pooled.machines[node].label for node in pooled.able}
+        """Labels under which somebody may be a hub: the others say nothing."""
         self.news: list[str] = []
 
     def replace_hubs(self) -> None:
@@ -158,7 +160,7 @@ class _Change:
         return max((n for n, count in common.items() if count), key=lambda n: (common[n], -n), default=None)
 
     def _is_nearer(self, node: NodeId, host: int, own: int) -> bool:
-        if self._pooled.machines[node].label:
+        if (label := self._pooled.machines[node].label) and label in self._led:
             return True
         there, here = (self._mean_s(node, self._members[number]) for number in (host, own))
         return there is not None and here is not None and there < MOVE_SHARE * here
@@ -170,6 +172,8 @@ class _Change:
 def ideal_regions(pooled: Pooled) -> tuple[Region, ...]:
     """By what owners say, and by round trips for those who say nothing; without anybody able there are none."""
     facts, able = pooled.facts, pooled.able
+    if not able:
+        return ()
     by_label: dict[str, set[NodeId]] = {}
     for node, machine in sorted(pooled.machines.items()):
         if machine.label:

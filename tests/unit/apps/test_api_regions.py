@@ -10,7 +10,9 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
+from shoal.apps.api.models import PoolPlace
 from shoal.apps.api.pooling import signed_offer
 from shoal.apps.home import read_secret
 from shoal.base.ids import NodeId, RunId
@@ -132,3 +134,9 @@ def test_what_no_hub_can_be(coordinator: Serving, said: dict[str, Any]) -> None:
 )
 def test_words_that_are_too_many_or_no_words(coordinator: Serving, said: dict[str, Any]) -> None:
     assert Pool(coordinator).ask(Identity.generate(), **said).status_code == 422
+
+
+@pytest.mark.parametrize("run", ["../../x", "*", "/etc", "A" * 32])
+def test_a_run_that_a_lent_machine_would_make_a_folder_of_is_a_runs_id(run: str) -> None:
+    with pytest.raises(ValidationError):
+        PoolPlace(run=run, ticket=None, reason="", ask_again_s=1.0)

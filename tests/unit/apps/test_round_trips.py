@@ -36,7 +36,9 @@ def test_a_door_answers_while_it_is_open_and_its_port_is_free_at_once_when_it_is
         open_port("127.0.0.1", port).close()
 
 
-@pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:0", "no.such.host.invalid:80"])
+@pytest.mark.parametrize(
+    "address", ["", "nowhere", "127.0.0.1:0", "no.such.host.invalid:80", "a..b:80", "a" * 64 + ":80"]
+)
 def test_what_is_no_address_is_not_reached(address: str) -> None:
     assert measured_trip_s(address) == UNREACHED
 
@@ -55,7 +57,9 @@ def test_a_prober_tells_of_those_it_was_asked_for() -> None:
         door.close()
 
 
-@pytest.mark.parametrize("text", ["", "here", "host:", "host:0", "host:65534", "host:70000", ":4000"])
+@pytest.mark.parametrize(
+    "text", ["", "here", "host:", "host:0", "host:65534", "host:70000", ":4000", "a..b:4000"]
+)
 def test_a_hub_address_that_is_none(text: str) -> None:
     with pytest.raises(ShoalError) as caught:
         read_hub_address(text)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from shoal.base.ids import NodeId
+from shoal.planner import region_pool
 from shoal.planner.pool import ASK_AGAIN_S
 from shoal.planner.region_pool import EACH_S, STARTS_S, Place, RegionPool, Word
 from shoal.runlog.entries import Regions
@@ -201,3 +202,30 @@ def test_without_anybody_who_can_be_reached_it_says_what_is_missing() -> None:
 def test_offers_are_made_often_enough_for_the_lease() -> None:
     assert RegionPool(1.5, 0.0).ask_again_s == 0.5
     assert RegionPool(3600.0, 0.0).ask_again_s == ASK_AGAIN_S
+
+
+def test_after_a_pause_everybody_may_come_back_before_anything_is_decided(there: Coordinator) -> None:
+    there.passes(LEASE_S, 0, 1, 3, 4, live=(0, 3))
+    for number in (0, 1, 3, 4):
+        there.pool.withdraw(node(number))  # What a paused run does to whoever asks.
+    there.now += 2 * STARTS_S
+    assert there.passes(1.5 * LEASE_S, 1) == []
+    assert there.passes(1.5 * LEASE_S, 0, 1, 3, 4, live=(0, 3)) == []
+    assert there.hubs() == [0, 3]
+
+
+def test_a_hub_that_is_in_the_run_stays_though_it_says_nothing_to_the_pool(there: Coordinator) -> None:
+    there.start()
+    assert there.passes(5 * LEASE_S, 0, 1, 4, live=(0, 3)) == []
+    assert there.hubs() == [0, 3] and there.place(4).region == 2
+
+
+def test_of_those_who_left_only_so_many_are_remembered(
+    there: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region_pool, "GONE_KEPT", 3)
+    for number in range(10, 20):
+        there.offer(number, trips={node(0): 0.01})
+        there.pool.withdraw(node(number))
+    known = there.pool._telemetry._seen
+    assert {node(number) for number in range(10, 20)} & known.keys() == {node(n) for n in (17, 18, 19)}

@@ -354,7 +354,9 @@ class DatasetInfo(_Answer):
 
 
 class PoolPlace(_Answer):
-    run: str | None = Field(description="Which run it works for now; null for none.")
+    run: str | None = Field(
+        pattern="^[0-9a-f]{32}$", description="Which run it works for now; null for none."
+    )
     ticket: str | None = Field(description="What it joins with; null to wait, or to go on as it is.")
     reason: str
     ask_again_s: float

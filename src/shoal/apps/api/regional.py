@@ -13,7 +13,7 @@ from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.events import RegionsDecided
 from shoal.coordinator.served import Run
 from shoal.coordinator.service import CoordinatorService
-from shoal.planner.pool import FORGOTTEN_S
+from shoal.planner.pool import ASK_AGAIN_S, FORGOTTEN_S
 from shoal.planner.region_pool import Place, RegionPool, Word
 from shoal.wire.ticket import read_ticket
 
@@ -43,7 +43,11 @@ class RegionDesk:
 
     async def place(self, run: RunId, word: Word, ticket: str) -> PoolPlace:
         """What a machine of this run is to do now; `ticket` is the run's own."""
-        pool, machine, now = self._pool(run), self._service.runs[run].machine, self._service.host.clock.now()
+        served, now = self._service.runs.get(run), self._service.host.clock.now()
+        if served is None:  # It was dropped meanwhile: another coordinator leads.
+            why = "its run is not served here now"
+            return PoolPlace(run=None, ticket=None, reason=why, ask_again_s=ASK_AGAIN_S, undecided=True)
+        pool, machine = self._pool(run), served.machine
         pool.offer(word, machine.view, now)
         if decided := pool.decide(machine.view, machine.seats.live(now), now):
             await self._service.post(run, RegionsDecided(decided))
@@ -60,8 +64,8 @@ class RegionDesk:
 
     def shown(self, run: RunId, node: NodeId) -> Place | None:
         """A machine's place, for those who look; None where a run has no regions."""
-        served = self._service.runs[run]
-        return self._pool(run).place(node, served.machine.view) if has_regions(served) else None
+        served = self._service.runs.get(run)
+        return self._pool(run).place(node, served.machine.view) if served and has_regions(served) else None
 
     def withdraw(self, node: NodeId, *, but: RunId | None = None) -> None:
         """It is not to be had any more, for any run but this one."""
