@@ -331,7 +331,7 @@ def _before(
     """The updates of these seals, the newest first, one seal at a time; of those that are here whole."""
     for step in reversed(steps):
         found = [stored(update) for update in step.updates]
-        if all(found):
+        if found and all(found):
             yield rows_of(_parts(means, step, found, base), seed)
 
 

@@ -161,3 +161,12 @@ def test_a_log_that_goes_on_does_not_change_what_a_seal_is_compared_with() -> No
     assert word.at.position == screened.position and path[-1].graft is not None
     assert _blobs(path[SEALS - 1 - FULL :]) <= screener.shelf.asked
     assert not _blobs(path[: SEALS - 1 - FULL]) & screener.shelf.asked
+
+
+def test_a_seal_of_which_nothing_is_here_is_screened_after_a_graft() -> None:
+    clerk = Region()
+    clerk.round(*NODES)
+    clerk.graft()
+    at = clerk.round(*NODES)
+    word = Screener(clerk).screen()
+    assert word.at.position == at and len(word.scores) == len(NODES)
