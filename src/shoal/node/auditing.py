@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain, takewhile
 
 import numpy as np
 import torch
@@ -128,7 +128,7 @@ class Auditor:
         oldest = view.path[-WINDOW - 2].position if len(view.path) > WINDOW + 2 else 0
         saved = _saved_before(view, oldest)
         steps = [step for step in view.path if saved is None or step.position > saved.at]
-        steps += view.path[-1 - _remembered(view) :]
+        steps += [*_remembered(view, len(view.path) - 1), *view.path[-1:]]
         found = {*self._commits, *(BlobId(case.update.claim.local_before) for case in drawn)}
         found |= {blob for step in steps for blob, _, _ in step.sources}
         return found | ({saved.blob} if saved is not None else set())
@@ -189,8 +189,7 @@ class Auditor:
         if base is None:
             return
         blobs = [await self._supply.try_update(update) for update in step.updates]
-        index = view.index_of(step.position) or 0
-        earlier = view.path[max(0, index - _remembered(view)) : index]
+        earlier = _remembered(view, view.index_of(step.position) or 0)
         async with model:
             job = partial(_scores, means, view, step, blobs, base, (earlier, self._stored))
             screened = means.recipe.audit.rate * means.recipe.strategy.schedule.steps * len(blobs)
@@ -289,15 +288,20 @@ def _again(means: Means, update: Update, base: State, private: bytes) -> bytes |
             return None  # What it committed to is no state of this run's.
 
 
-def _remembered(view: RunView) -> int:
-    latest = view.path[-1] if view.path else None
-    return seals_remembered(view.genesis.layout, len(latest.updates)) if latest and view.genesis else 0
+def _remembered(view: RunView, index: int) -> Sequence[Step]:
+    """The steps before this place of the path that say what updates differ by anyway."""
+    counts = (len(view.path[place].updates) for place in range(index - 1, -1, -1))
+    seals = seals_remembered(view.genesis.layout, counts) if view.genesis else 0
+    return view.path[max(0, index - seals) : max(0, index)]
 
 
-def seals_remembered(layout: Layout, updates: int) -> int:
-    """How many seals, of so many updates each, say what updates differ by anyway."""
-    exact = all(fragment.numel <= EXACT_CHUNKS * CHUNK for fragment in layout.fragments)
-    return max(WINDOW, UPDATES_REMEMBERED // max(1, updates)) if exact else SEALS_SKETCHED
+def seals_remembered(layout: Layout, updates: Iterable[int]) -> int:
+    """How many seals say what updates differ by anyway; `updates` is how many each has, the newest first. A graft has
+    none, and counts for one."""
+    if any(fragment.numel > EXACT_CHUNKS * CHUNK for fragment in layout.fragments):
+        return SEALS_SKETCHED
+    totals = accumulate(max(1, count) for count in updates)
+    return max(WINDOW, sum(1 for _ in takewhile(lambda total: total <= UPDATES_REMEMBERED, totals)))
 
 
 def _scores(
@@ -327,7 +331,7 @@ def _before(
     """The updates of these seals, the newest first, one seal at a time; of those that are here whole."""
     for step in reversed(steps):
         found = [stored(update) for update in step.updates]
-        if all(found):
+        if found and all(found):
             yield rows_of(_parts(means, step, found, base), seed)
 
 

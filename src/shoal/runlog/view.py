@@ -326,6 +326,7 @@ class RunView:
             case Rewind():
                 while self.path and self.path[-1].position > body.to:
                     self.path.pop()
+                self._packed = min(self._packed, len(self.path))
                 self.versions = [version + 1 for version in self.versions]
                 self.rewound_at = entry.position
                 self._close_round()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain, repeat
+
 import numpy as np
 import torch
 
+from shoal.audit.docket import WINDOW
 from shoal.audit.spec import AuditSpec, Glance
-from shoal.base.layout import Layout, make_layout
+from shoal.base.layout import make_layout
 from shoal.codec.base import CHUNK
 from shoal.data.assignment import Indices
 from shoal.node.auditing import SEALS_SKETCHED, UPDATES_REMEMBERED, seals_remembered
@@ -69,10 +73,12 @@ def test_looks_are_at_other_samples_each_time_and_at_no_more_than_is_paid_for() 
 
 
 def test_small_fleets_remember_more_seals_and_long_updates_few() -> None:
-    def layout(numel: int) -> Layout:
-        return make_layout([("weight", (numel,))])
+    def seals(updates: Iterable[int], numel: int = 4000) -> int:
+        return seals_remembered(make_layout([("weight", (numel,))]), updates)
 
-    assert seals_remembered(layout(4000), 20) * 20 == UPDATES_REMEMBERED
-    assert seals_remembered(layout(4000), 10) == 2 * seals_remembered(layout(4000), 20)
-    assert seals_remembered(layout(4000), 500) == seals_remembered(layout(4000), 200) >= 16
-    assert seals_remembered(layout(1000 * CHUNK), 20) == SEALS_SKETCHED
+    assert seals(repeat(20)) * 20 == UPDATES_REMEMBERED
+    assert seals(repeat(10)) == 2 * seals(repeat(20))
+    assert seals(repeat(500)) == seals(repeat(200)) == WINDOW
+    assert seals(repeat(20), 1000 * CHUNK) == SEALS_SKETCHED
+    assert seals(chain([1, 0], repeat(20))) == 2 + (UPDATES_REMEMBERED - 2) // 20
+    assert seals(repeat(0)) == UPDATES_REMEMBERED

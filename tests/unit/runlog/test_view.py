@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shoal.runlog import view as views
 from shoal.runlog.chain import BadEntry
 from shoal.runlog.entries import (
     Accepted,
@@ -24,6 +25,7 @@ from shoal.runlog.entries import (
     Stopped,
 )
 from shoal.runlog.statements import open_claim
+from shoal.runlog.steps import PackedUpdates
 from shoal.runlog.view import KEPT_SNAPSHOTS, head_of
 from shoal.wire.signed import Signed, sign
 
@@ -399,6 +401,27 @@ def test_saved_states_and_the_blobs_they_need() -> None:
     assert view.best_start().at == seals[2]
     assert [saved.at for saved in view.kept_states()] == seals[1:3]
     assert updates[2] in view.needed_blobs()
+
+
+def test_what_comes_after_rewinds_is_packed_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "STEPS_OPEN", 1)
+    clerk = Clerk()
+    clerk.found()
+    clerk.join(A)
+
+    def rounds(count: int) -> None:
+        for _ in range(count):
+            clerk.plan(A)
+            clerk.snapshot(clerk.seal(A), "s", A.node)
+
+    rounds(8)
+    view = clerk.view
+    for _ in range(4):
+        clerk.append(Rewind(to=view.kept_states()[0].at, reason="asked"))
+    assert all(isinstance(step.updates, PackedUpdates) for step in view.path)
+    rounds(8)
+    kinds = [isinstance(step.updates, PackedUpdates) for step in view.path]
+    assert kinds == [True] * (len(kinds) - KEPT_SNAPSHOTS) + [False] * KEPT_SNAPSHOTS
 
 
 def test_joining_again_keeps_what_was_settled() -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import torch
 
@@ -81,7 +82,7 @@ def forgers_of(nodes: int) -> tuple[int, ...]:
 class _Bench:
     def __init__(self, recipe: Recipe, nodes: int, spec: AuditSpec) -> None:
         self.fleet: Fleet = make_fleet(recipe, nodes, None)
-        remembered = seals_remembered(self.fleet.state.layout, nodes)
+        remembered = seals_remembered(self.fleet.state.layout, repeat(nodes))
         self.earlier: deque[torch.Tensor] = deque(maxlen=remembered)
         self.forgers = forgers_of(nodes)
         self._spec = spec
