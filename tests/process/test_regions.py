@@ -7,6 +7,7 @@ from typing import Any
 from shoal.apps.home import Home
 from shoal.base.ids import RunId
 from shoal.runlog.view import verify_log
+from shoal.worlds.real.locks import held
 from shoal.worlds.real.sqlstore import SqlLogStore
 
 from .fleet import TINY, Fleet
@@ -79,6 +80,9 @@ def test_hubs_carry_their_regions_work_and_come_back_after_a_kill(fleet: Fleet) 
     fleet.contributes("south")
     lost = run_shoal(["join", fleet.ticket, "--home", str(fleet.home_of("lost")), "--yes"])
     assert lost.status == 1 and "SH-JOIN-12" in lost.err and "shoal hub" in lost.err
+
+    with held(Home(hubs[0].home).coordinator) as mine:
+        assert not mine, "nobody exchanges a region's store under its hub"
 
     region, before = hubs[0].run, len(hubs[0].entries())
     assert hubs[0].child is not None

@@ -11,6 +11,7 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import blake3
@@ -140,7 +141,8 @@ class Repairing:
                 with contextlib.suppress(ShoalError):
                     yield find_log(None, None, "", node=True, file=path).entries
             for path in sorted(home.rglob("store.sqlite")):
-                yield [entry for found, entry in rows_in(path) if found == run]
+                if path.resolve() != (self._root / "store.sqlite").resolve():  # That is the damaged one.
+                    yield [entry for found, entry in rows_in(_Salvage(path)) if found == run]
 
     def runs(self) -> set[RunId]:
         """Every run that some copy has a log of."""
@@ -198,38 +200,84 @@ def repair_store(mending: Repairing, path: Path) -> str:
     """A new store of every entry and kept value that holds, from the damaged one and all copies of the logs. One that
     would lack entries takes the damaged one's place only where the run's other coordinators give them again: nodes
     have them, and a coordinator that wrote others instead would break the run."""
-    rows = list(rows_in(path))
-    runs = sorted({run for run, _ in rows} | mending.runs())
+    found = _remains_of(path)
+    folders = () if found.readable else path.parent.glob("runs/*/")
+    named = {*found.entries, *found.lengths, *mending.runs(), *(RunId(folder.name) for folder in folders)}
+    sound = {run: mending.entries(run, [_by_position(found.entries.get(run, {}))]) for run in sorted(named)}
+    whole_table = found.readable and found.taken_into(sound) >= found.rows
     fresh = path.with_name("store.mended")
     fresh.unlink(missing_ok=True)
     told, whole, lacking = [], True, []
     with contextlib.closing(SqlLogStore(f"sqlite:///{fresh}")) as store:
-        for run in runs:
-            mine: dict[int, list[bytes]] = {}
-            for found, entry in rows:
-                if found == run:
-                    mine.setdefault(read_link(entry).entry.position, []).append(entry)
-            entries = mending.entries(run, [_by_position(mine)])
+        for run, entries in sound.items():
             for position, entry in enumerate(entries):
                 store.append(run, position, entry)
-            lost = max(mine, default=-1) + 1 - len(entries)
+            lost = 0 if whole_table else found.lengths.get(run, 0) - len(entries)
+            # Where nobody can tell how long the log was, a copy must have all that there is of it.
+            short = not found.readable and len(mending.entries(run)) < max(1, len(entries))
+            if not entries and lost <= 0 and not short:
+                continue  # A name that only a damaged row or an index has.
             words = f"run {run[:12]}: {len(entries)} entries"
-            if lost > 0:
+            if lost > 0 or short:
                 whole = False
                 gives = _is_kept_by_majority(store, run)
-                words += f", {lost} lost" + (": the other coordinators give them again" if gives else "")
+                words += f", {lost if lost > 0 else 'perhaps more'} lost"
+                words += ": the other coordinators give them again" if gives else ""
                 lacking += [] if gives else [run]
+            elif not found.readable:
+                words += ", as far as the copies go"
             told.append(words)
-        for run, key, value in kept_in(path):
+        for run, key, value in kept_in(_Salvage(path)):
             store.keep(run, key, value)
-        for run in runs:
+        for run in sound:
             told += [f"{run[:12]}: {FORGETFUL}"] if _keep_its_silence(store, run) else []
-    if lacking:
+    if lacking or not told:
         fresh.unlink()
-        return f"left as it is, for entries would be lost ({'; '.join(told)}): name a home that has them with --from"
+        what = "; ".join(told) or "no run can be read in it"
+        return f"left as it is, for entries would be lost ({what}): name a home that has them with --from"
     path.rename(path.with_name("store.damaged"))
     fresh.rename(path)
     return ("repaired: " if whole else "") + "; ".join(told)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Remains:
+    """What a damaged store still says of its logs."""
+
+    entries: dict[RunId, dict[int, list[bytes]]]
+    """By the run and position that they themselves say."""
+    lengths: dict[RunId, int]
+    """How long each log was at least, also where its last entries are no entries any more."""
+    rows: int
+    """How many there are by the index, which rots apart from the entries."""
+    readable: bool
+    """Whether everything was read to its end: else there may have been more."""
+
+    def taken_into(self, sound: dict[RunId, list[bytes]]) -> int:
+        """How many of its own entries have found their place."""
+        mine = {entry for log in self.entries.values() for entries in log.values() for entry in entries}
+        return sum(entry in mine for log in sound.values() for entry in log)
+
+
+def _remains_of(path: Path) -> _Remains:
+    salvage = _Salvage(path)
+    entries: dict[RunId, dict[int, list[bytes]]] = {}
+    for run, entry in rows_in(salvage):
+        entries.setdefault(run, {}).setdefault(read_link(entry).entry.position, []).append(entry)
+    lengths: dict[RunId, int] = {}
+    rows = 0
+    # The primary key's index answers this alone.
+    command = "SELECT run, MAX(position), COUNT(*) FROM shoal_entries GROUP BY run"
+    for name, last, count in salvage.rows(command):
+        if isinstance(name, str) and isinstance(last, int) and isinstance(count, int):
+            lengths[RunId(name)] = last + 1
+            rows += count
+        else:
+            salvage.failed = True
+    if salvage.failed:
+        for run, log in entries.items():
+            lengths[run] = max(lengths.get(run, 0), *(position + 1 for position in log))
+    return _Remains(entries=entries, lengths=lengths, rows=rows, readable=not salvage.failed)
 
 
 def _is_kept_by_majority(store: SqlLogStore, run: RunId) -> bool:
@@ -251,37 +299,46 @@ def _by_position(found: dict[int, list[bytes]]) -> list[bytes]:
     return [found.get(position, [b""])[0] for position in range(last + 1)]
 
 
-def rows_in(path: Path) -> Iterator[tuple[RunId, bytes]]:
+class _Salvage:
+    """Reads a damaged store as far as that goes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.failed = False
+        """Whether anything could not be read to its end."""
+
+    def rows(self, command: str) -> Iterator[tuple[object, ...]]:
+        """The rows up to where the file cannot be read."""
+        try:
+            with contextlib.closing(sqlite3.connect(self._path)) as database:
+                database.text_factory = lambda data: data.decode("utf-8", "replace")
+                yield from database.execute(command)
+        except (
+            sqlite3.DatabaseError,
+            UnicodeDecodeError,
+        ):  # The latter for a message that quotes rotten text.
+            self.failed = True
+
+
+def rows_in(store: _Salvage) -> Iterator[tuple[RunId, bytes]]:
     """Every entry that can still be read out of a damaged store, by what the entry itself says."""
     seen: set[bytes] = set()
     for order in ("ASC", "DESC"):
-        for (entry,) in _rows(path, f"SELECT entry FROM shoal_entries ORDER BY rowid {order}"):  # noqa: S608
+        for (entry,) in store.rows(f"SELECT entry FROM shoal_entries ORDER BY rowid {order}"):  # noqa: S608
             if isinstance(entry, bytes) and entry not in seen:
                 seen.add(entry)
                 with contextlib.suppress(BadEntry):
                     yield read_link(entry).entry.run, entry
 
 
-def kept_in(path: Path) -> Iterator[tuple[RunId, str, bytes]]:
+def kept_in(store: _Salvage) -> Iterator[tuple[RunId, str, bytes]]:
     """Every kept value that is still what was kept."""
     seen: set[tuple[object, object]] = set()
     for order in ("ASC", "DESC"):
         command = f"SELECT run, key, value, checksum FROM shoal_kept ORDER BY rowid {order}"  # noqa: S608
-        for run, key, value, known in _rows(path, command):
+        for run, key, value, known in store.rows(command):
             if not (isinstance(run, str) and isinstance(key, str) and isinstance(value, bytes)):
                 continue
             if (run, key) not in seen and value_checksum(RunId(run), key, value) == known:
                 seen.add((run, key))
                 yield RunId(run), key, value
-
-
-def _rows(path: Path, command: str) -> Iterator[tuple[object, ...]]:
-    """The rows up to where the file cannot be read."""
-    with contextlib.suppress(sqlite3.DatabaseError), contextlib.closing(sqlite3.connect(path)) as database:
-        database.text_factory = lambda data: data.decode("utf-8", "replace")
-        cursor = database.execute(command)
-        while True:
-            row = cursor.fetchone()
-            if row is None:
-                return
-            yield row

@@ -29,7 +29,7 @@ from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
 from shoal.base.units import duration_s
 from shoal.wire.versions import HERE, Speaks, read_range
-from shoal.worlds.real.locks import held
+from shoal.worlds.real.locks import at_work
 
 if TYPE_CHECKING:
     from shoal.apps.api.desk import Desk
@@ -232,7 +232,7 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
     make_folder(home.coordinator)
     identity = load_or_create_identity(home.coordinator_key)
     with (
-        _at_work(home.coordinator),
+        at_work(home.coordinator),
         contextlib.closing(SqlLogStore(options.store or home.store_url)) as store,
         open_port(options.api_host, options.port) as api_socket,
     ):
@@ -253,15 +253,6 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
             )
             desk = Desk(service, home, expires_s=options.token_expires_s, matching=options.matching)
             await _serve_parts(desk, options, api_socket, asked, say)
-
-
-@contextlib.contextmanager
-def _at_work(folder: Path) -> Iterator[None]:
-    """Nobody may exchange files in the folder meanwhile. Raises SH-LOG-04 while somebody does."""
-    with held(folder, shared=True) as mine:
-        if not mine:
-            raise ShoalError("SH-LOG-04", f"{folder} is being repaired", "start it again once that has ended")
-        yield
 
 
 async def _serve_parts(

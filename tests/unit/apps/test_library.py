@@ -20,6 +20,7 @@ from shoal.apps.logs_reading import find_log
 from shoal.base.errors import ShoalError
 from shoal.replica.state import initial_state, state_hash
 from shoal.training.flat import layout_of
+from shoal.worlds.real.locks import held
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_loop.py"
 RECIPE = {
@@ -86,6 +87,8 @@ def test_a_loop_may_leave_at_any_step(tmp_path: Path) -> None:
                 joined.report(_step(model, optimizer))
                 if number == 9:
                     break
+            with held(tmp_path / "o" / "coordinator") as mine:
+                assert not mine, "nobody exchanges the store under it"
         assert joined.ended == "the program left"
 
 

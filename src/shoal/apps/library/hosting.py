@@ -11,6 +11,7 @@ Invariant: the run's log, snapshots and keys lie in the home folder, so `shoal l
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ from shoal.wire.ticket import Ticket, show_ticket
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.host import RealHost
 from shoal.worlds.real.keys import load_or_create_identity
+from shoal.worlds.real.locks import at_work
 from shoal.worlds.real.sqlstore import SqlLogStore
 
 END_S = 30.0
@@ -122,16 +124,12 @@ class Coordinating:
             peer_port=0,
             advertise=self._advertise,
         )
-        async with host:
-            store = SqlLogStore(self._home.store_url)
-            service = CoordinatorService(host, identity, store)
-            founded = await host.work(lambda: self._found(service))
-            try:
-                await self._accompany(service, founded)
-            except asyncio.CancelledError:
-                return
-            finally:
-                store.close()
+        with at_work(folder), contextlib.closing(SqlLogStore(self._home.store_url)) as store:
+            async with host:
+                service = CoordinatorService(host, identity, store)
+                founded = await host.work(lambda: self._found(service))
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._accompany(service, founded)
 
     def _found(self, service: CoordinatorService) -> Founded:
         return found_run(

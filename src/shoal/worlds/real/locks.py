@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from shoal.base.errors import ShoalError
+
 LOCK = "lock"
 
 
@@ -20,6 +22,15 @@ def held(folder: Path, *, shared: bool = False) -> Iterator[bool]:
     """Hold the folder meanwhile, alone or beside others who share it; False if somebody else's hold forbids that."""
     with open(folder / LOCK, "ab") as file:
         yield _locked(file, shared)
+
+
+@contextlib.contextmanager
+def at_work(folder: Path) -> Iterator[None]:
+    """Nobody may exchange files in the folder meanwhile. Raises SH-LOG-04 while somebody does."""
+    with held(folder, shared=True) as mine:
+        if not mine:
+            raise ShoalError("SH-LOG-04", f"{folder} is being repaired", "start it again once that has ended")
+        yield
 
 
 def _locked(file: BinaryIO, shared: bool) -> bool:
