@@ -72,7 +72,7 @@ def file_of(fleet: Fleet, homes: Path, owner: str, kind: str) -> Path:
         "blob": lambda: blob_of(mine, -1),
         "outbox": lambda: mine / "outbox",
         "private state": lambda: next(mine.glob("local-*")),
-        "receipt": lambda: max(mine.glob("receipts/*")),
+        "receipt": lambda: max(mine.glob("receipts/*.receipt")),
     }[kind]()
 
 
