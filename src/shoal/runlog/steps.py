@@ -42,7 +42,7 @@ class Update:
 
 
 class PackedUpdates(Sequence[Update]):
-    """Updates of a seal that is long past, as bytes: a fifth of the memory, opened anew by whoever asks."""
+    """Updates of a seal that is long past, as bytes: a quarter of the memory, opened anew by whoever asks."""
 
     __slots__ = ("_count", "_packed")
 

@@ -142,7 +142,7 @@ class _Soak:
                     del back[name]
                     self._start(name)
                 if time.monotonic() >= kill_at:
-                    name = self._rng.choice([name for name in self._names[:-1] if name not in back])
+                    name = self._rng.choice([one for one in self._names if one not in (*back, SPARED)])
                     self._kill(name)
                     back[name] = time.monotonic() + self._rng.uniform(*AWAY_S)
                     kill_at = self._next_kill()
