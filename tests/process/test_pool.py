@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from typing import Any
 
 import httpx
 import psutil
@@ -23,9 +24,15 @@ def submit(fleet: Fleet, name: str, price_micro: int) -> str:
     return str(json.loads(done.out)["run"])
 
 
+def shown(fleet: Fleet, run: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        run_shoal(["run", "show", run, "--home", str(fleet.home), "--json"]).out
+    )
+    return found
+
+
 def rounds_of(fleet: Fleet, run: str) -> int:
-    shown = run_shoal(["run", "show", run, "--home", str(fleet.home), "--json"])
-    return int(json.loads(shown.out)["round"])
+    return int(shown(fleet, run)["round"])
 
 
 def test_one_machine_and_two_runs(fleet: Fleet) -> None:
@@ -53,6 +60,7 @@ def test_one_machine_and_two_runs(fleet: Fleet) -> None:
         assert run_shoal(["run", "stop", dear, *place]).status == 0
         fleet.until(lambda: rounds_of(fleet, cheap) > 0, START_S, "rounds of the other")
         assert f"works for run {cheap[:12]}" in lent.said()
+        assert shown(fleet, dear)["state"] == "over", "it saved the last state of the first before it left"
         refuse_liars(address, token.read_text().strip())
     finally:
         joined = psutil.Process(lent.process.pid).children()

@@ -43,6 +43,8 @@ class Job:
     up_bytes_s: float = 0.0
     pay: float = 0.0
     """For a unit of work."""
+    ending: bool = False
+    """It is stopped, and needs those it has until its last state is saved."""
 
     def lacks(self, worker: Worker) -> str:
         """Why a node cannot work for it; "" if it can."""

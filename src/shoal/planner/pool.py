@@ -19,6 +19,7 @@ FORGOTTEN_S = 4 * ASK_AGAIN_S
 MATCHED_S = 1.0
 """So long a matching stands: who comes meanwhile is told to ask again then."""
 SOON = "it is about to be given a run"
+LAST = "its run is stopped, and its last state is being saved"
 MOST = 10_000
 
 
@@ -58,17 +59,24 @@ class Pool:
 
     def match(self, jobs: Sequence[Job], now: float) -> Matching:
         """With what is known now, or a moment ago: however many ask, it takes no more than so much time. Who works for
-        a run goes on with it where all else is equal: it prefers that run to those that it does not name."""
+        a run goes on with it where all else is equal: it prefers that run to those that it does not name. Who works for
+        one that ends stays until its last state is saved, since nobody else may have it; nobody new is given to it."""
         if self._matched and self._matched[1] == tuple(jobs) and now - self._matched[0] < MATCHED_S:
             return self._now
         self._matched = (now, tuple(jobs))
-        here = {job.run for job in jobs}
-        settled = []
+        lasting = [job for job in jobs if not job.ending]
+        here, ending = {job.run for job in lasting}, {job.run for job in jobs if job.ending}
+        settled, held = [], {}
         for worker, _ in self._offers.values():
             run = self._now.run_of.get(worker.node)
             stays = run is not None and run in here and not worker.prefers
-            settled.append(replace(worker, prefers=_by_pay(jobs, run)) if stays else worker)
-        self._now = self._matcher(settled, jobs)
+            if run is not None and run in ending:
+                held[worker.node] = run
+            else:
+                settled.append(replace(worker, prefers=_by_pay(lasting, run)) if stays else worker)
+        found = self._matcher(settled, lasting)
+        reasons = {**found.reasons, **dict.fromkeys(held, LAST)}
+        self._now = Matching(run_of={**found.run_of, **held}, reasons=reasons)
         return self._now
 
 

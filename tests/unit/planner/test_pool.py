@@ -8,7 +8,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.planner import pool as pools
 from shoal.planner.matching import MATCHERS, Job, Worker
-from shoal.planner.pool import FORGOTTEN_S, SOON, Pool
+from shoal.planner.pool import FORGOTTEN_S, LAST, SOON, Pool
 
 A, B = RunId("a" * 32), RunId("b" * 32)
 
@@ -42,6 +42,17 @@ def test_nobody_moves_between_equals() -> None:
     assert pool.offer(worker(1), both, 1.0)[0] == B
     better = [Job(run=A, room=5, pay=1.5), Job(run=B, room=5, pay=1.0)]
     assert pool.offer(worker(1), better, 2.0)[0] == A
+
+
+@pytest.mark.parametrize("matching", sorted(MATCHERS))
+def test_who_works_for_a_run_that_ends_stays_until_its_state_is_saved(matching: str) -> None:
+    pool, other = Pool(MATCHERS[matching]), Job(run=B, room=5, pay=9.0, priority=9, memory_bytes=0)
+    assert pool.offer(worker(1), [Job(run=A, room=5)], 0.0)[0] == A
+    ends = [Job(run=A, room=5, ending=True), other]
+    for number in range(3):
+        assert pool.offer(worker(1), ends, 1.0 + number) == (A, LAST)
+    assert pool.offer(worker(2), ends, 4.0)[0] == B, "nobody new is given to it"
+    assert pool.offer(worker(1), [other], 5.0)[0] == B
 
 
 def test_nobody_works_for_less_than_it_asks_for() -> None:

@@ -124,7 +124,8 @@ def _member(desk: Desk, worker: Worker, found: Matching) -> PoolMember:
 
 
 def jobs_of(desk: Desk) -> list[Job]:
-    """The runs that want somebody now; those of regions, once somebody is lent who may be a hub."""
+    """The runs that want somebody now, or need those they have; those of regions, once somebody is lent who may be
+    a hub."""
     wanting = [
         (run, served)
         for run, served in sorted(desk.service.runs.items())
@@ -135,7 +136,7 @@ def jobs_of(desk: Desk) -> list[Job]:
 
 def _wants(served: Run) -> bool:
     masked = served.machine.recipe.masking.on
-    return served.machine.view.stopped is None and served.paused is None and not masked
+    return not served.machine.finished and served.paused is None and not masked
 
 
 def _job(run: RunId, served: Run) -> Job:
@@ -147,6 +148,7 @@ def _job(run: RunId, served: Run) -> Job:
         memory_bytes=recipe.pool.memory_bytes,
         up_bytes_s=recipe.pool.up_bytes_s,
         pay=recipe.credit.price_micro / MICRO,
+        ending=served.machine.view.stopped is not None,
     )
 
 
