@@ -27,7 +27,7 @@ _ROWS: dict[str, dict[str, Any]] = {
     # The default: Muon inside with little momentum of its own, since one node's is noisy; the momentum is outside,
     # where it is everybody's. An eighth of the values as signs, often, beats two bits of each, rarely; but what is left
     # out comes later, so that a run of few rounds sends two bits of each, often. Large batches are less noisy: they are
-    # taken in two steps, and what costs then is that nodes drift apart, so that they meet twice as often with fewer
+    # taken in two steps, and what costs then is that nodes drift apart, so that they meet every 3 steps with fewer
     # values; the steps are long, hence the long warm-up. docs/communication.md.
     "auto": {
         "schedule": {"steps": 10, "hide": 0.25},
@@ -39,11 +39,11 @@ _ROWS: dict[str, dict[str, Any]] = {
         "few": {"rounds": 100, "codec": _TWO_BITS},
         "large": {
             "batch": 16,
-            "schedule": {"steps": 5, "hide": 0.25},
-            "codec": {"kind": "ternary", "density": 0.0527, "error_feedback": True},
+            "schedule": {"steps": 3, "hide": 0.25},
+            "codec": {"kind": "ternary", "density": 0.0274, "error_feedback": True},
             "inner": {"kind": "muon", "momentum": 0.85, "split": 2},
             "warm_up": 6,
-            "few": {"rounds": 200, "codec": _TWO_BITS},
+            "few": {"rounds": 120, "codec": _TWO_BITS},
         },
     },
     # Every step in sync: the baseline that everything else is measured against.
