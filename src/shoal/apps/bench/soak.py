@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +206,7 @@ class _Soak:
             "memory_kb_per_round": per_round,
             "memory_growth_mb_per_hour": round(max(known) * rounds_per_hour / 1000, 3) if known else None,
             "memory_bar_kb_per_round": FLAT_KB_PER_ROUND,
-            "memory_flat": max(known) <= FLAT_KB_PER_ROUND if len(known) == len(per_round) else None,
+            "memory_flat": is_flat(per_round.values()),
             "disk_growth_mb_per_hour": max(one["disk_growth_mb_per_hour"] for one in grown.values()),
             "log_growth_mb_per_hour": max(one["log_growth_mb_per_hour"] for one in grown.values()),
             "terms": self._disks.terms(),
@@ -238,6 +238,12 @@ class _Soak:
                 if not child.alive:
                     raise self._family.failed(self._children[name])
             time.sleep(LOOK_S / 4)
+
+
+def is_flat(kb_per_round: Iterable[float | None]) -> bool | None:
+    """Whether none of them grows by more than the bar; None where none does that is known, but not all are."""
+    found = [None if value is None else value <= FLAT_KB_PER_ROUND for value in kb_per_round]
+    return False if False in found else None if None in found else True
 
 
 def _mb(value: float) -> float:
