@@ -66,14 +66,14 @@ class CoordinatorTrace:
         self._diaries = diaries
         self._spans = spans
         self._told: dict[str, int] = {
-            run: diary.chronicle.rounds[-1].seal or 0 if diary.chronicle.rounds else 0
+            run: next((record.seal or 0 for record in diary.chronicle.rounds.newest_first()), 0)
             for run, diary in diaries.by_run.items()
         }
 
     async def look(self) -> None:
         for run, diary in self._diaries.by_run.items():
             told = self._told.get(run, 0)
-            fresh = [r for r in list(diary.chronicle.rounds)[-200:] if (r.seal or 0) > told]
+            fresh = [r for r in diary.chronicle.rounds.latest(200) if (r.seal or 0) > told]
             for record in fresh:
                 self._tell(run, record)
                 self._told[run] = record.seal or told

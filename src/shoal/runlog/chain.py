@@ -7,12 +7,12 @@ entry's hash covers its exact bytes and, through `previous`, all entries before 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import msgspec
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
+from shoal.base.memo import Memo
 from shoal.runlog.entries import Body, Entry, Genesis, Head
 from shoal.wire.identity import Signer, verify
 from shoal.wire.signed import Signed, digest, parse, sign
@@ -21,6 +21,8 @@ MAX_ENTRY_BYTES = 3 << 20
 """Less than a frame may have, so that any entry can be sent."""
 SHORT_BYTES = 16 << 10
 """What is longer is not remembered once it was read."""
+LINK_TIMES = 4
+"""What an entry takes that was read: so many times its bytes."""
 NO_HEAD = Head(-1, "")
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -55,7 +57,12 @@ def read_link(encoded: bytes) -> Link:
     """Parse an entry. Raises `BadEntry` if the bytes are not one."""
     if len(encoded) > MAX_ENTRY_BYTES:
         raise BadEntry(f"{len(encoded)} bytes, more than an entry may have")
-    return _remembered(encoded) if len(encoded) <= SHORT_BYTES else _read(encoded)
+    known = _remembered.get(encoded)
+    if known is None:
+        known = _read(encoded)
+        if len(encoded) <= SHORT_BYTES:
+            _remembered.put(encoded, known, LINK_TIMES * len(encoded))
+    return known
 
 
 def _read(encoded: bytes) -> Link:
@@ -67,7 +74,7 @@ def _read(encoded: bytes) -> Link:
 
 
 # Entries are read again when peers compare their logs, on replay, and by everybody who shares a process.
-_remembered = lru_cache(maxsize=512)(_read)
+_remembered: Memo[bytes, Link] = Memo(2 << 20)
 
 
 def genesis_of(entries: list[bytes]) -> Genesis | None:

@@ -44,6 +44,7 @@ from shoal.runlog.entries import (
     Verdict,
 )
 from shoal.runlog.keys import Keys, open_line
+from shoal.runlog.lean import Hashes, lean_word
 from shoal.runlog.pieces import held_pieces, lacking
 from shoal.runlog.rules import MAX_TEXT, Opened, check_body
 from shoal.runlog.sharding import by_shard, shards_of
@@ -98,7 +99,8 @@ class RunView:
         self.length = 0
         self.term = 0
         self.time_ms = 0
-        self.hashes: list[str] = []
+        self.hashes = Hashes()
+        """Of every entry, by its position."""
         self.members: dict[NodeId, Member] = {}
         self.keys: dict[NodeId, Keys] = {}
         """Who speaks with which key: members, and the coordinator."""
@@ -311,7 +313,9 @@ class RunView:
                 self._take_seal(body, entry, opened.updates)
             case Attestations():
                 for word in opened.words:
-                    self.attested.setdefault(word.at.position, {})[word.node] = word
+                    words = self.attested.setdefault(word.at.position, {})
+                    member = self.members[word.node]
+                    words[member.node] = lean_word(word, self.run, member.node, words)
             case Snapshot():
                 saved = SavedState(body.at, body.state, body.blob, body.size_bytes, body.holders)
                 self.snapshots.append(saved)

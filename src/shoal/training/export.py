@@ -14,7 +14,6 @@ import msgspec
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers import ArceeConfig, ArceeForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from shoal.base.errors import ShoalError
 from shoal.data.manifest import Manifest
@@ -22,7 +21,7 @@ from shoal.data.tokeniser import END_OF_TEXT, load_tokeniser
 from shoal.training.flat import load_into
 from shoal.training.gpt import NORM_EPS, ROTARY_BASE
 from shoal.training.models import AnyModelSpec, build_model
-from shoal.training.pretrained import portable
+from shoal.training.pretrained import portable, transformers_library
 from shoal.training.spec import GptSpec, TransformersSpec
 
 Tensors = dict[str, torch.Tensor]
@@ -69,10 +68,8 @@ def _save_text_model(
 
 def to_transformers(spec: GptSpec, manifest: Manifest, params: torch.Tensor) -> Any:
     """Our decoder as a `LlamaForCausalLM`, or as an `ArceeForCausalLM` where its MLP has no gate."""
-    config_class, model_class = (
-        (LlamaConfig, LlamaForCausalLM) if spec.mlp == "swiglu" else (ArceeConfig, ArceeForCausalLM)
-    )
-    config = config_class(
+    library, kind = transformers_library(), "Llama" if spec.mlp == "swiglu" else "Arcee"
+    config = getattr(library, f"{kind}Config")(
         vocab_size=manifest.vocab_size,
         hidden_size=spec.width,
         intermediate_size=spec.hidden_width,
@@ -89,7 +86,7 @@ def to_transformers(spec: GptSpec, manifest: Manifest, params: torch.Tensor) -> 
         eos_token_id=None,
         pad_token_id=None,
     )
-    model = model_class(config)
+    model = getattr(library, f"{kind}ForCausalLM")(config)
     ours = _rebuilt(spec, manifest, params).state_dict()
     model.load_state_dict(_llama_names(spec, ours), strict=True)
     return model
@@ -134,7 +131,7 @@ def _save_tokenizer(data: bytes, context: int, folder: Path) -> int | None:
     """Write the tokeniser; the id that ends a text, where it has one."""
     text = load_tokeniser(data).to_huggingface()
     (folder / "tokenizer.json").write_text(text, encoding="utf-8")
-    tokenizer = PreTrainedTokenizerFast(
+    tokenizer = transformers_library().PreTrainedTokenizerFast(
         tokenizer_file=str(folder / "tokenizer.json"),
         model_max_length=context,
         clean_up_tokenization_spaces=False,

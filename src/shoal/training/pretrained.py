@@ -44,13 +44,13 @@ def portable(spec: TransformersSpec) -> TransformersSpec:
     return TransformersSpec(kind="transformers", architecture=architecture, config=settled)
 
 
-def _library() -> Any:
-    """`transformers`, imported only by those who use it: it takes seconds."""
+def transformers_library() -> Any:
+    """`transformers`, imported only by those who use it: it takes seconds, and 150 MB from then on."""
     return importlib.import_module("transformers")
 
 
 def _fresh(spec: TransformersSpec, vocab_size: int, context: int) -> Any:
-    library = _library()
+    library = transformers_library()
     if spec.architecture not in library.CONFIG_MAPPING:
         raise ValueError("transformers knows no such architecture")
     # Marks outside a small vocabulary are an error for generation, so there are none unless asked for.
@@ -64,7 +64,7 @@ def _fresh(spec: TransformersSpec, vocab_size: int, context: int) -> Any:
 def _from_weights(spec: TransformersSpec, allow_code: bool) -> Any:
     if not Path(spec.weights or "").is_dir():
         raise ValueError("there is no such folder")
-    return _library().AutoModelForCausalLM.from_pretrained(
+    return transformers_library().AutoModelForCausalLM.from_pretrained(
         spec.weights,
         config=_read_config(spec, allow_code),
         dtype=torch.float32,
@@ -74,7 +74,7 @@ def _from_weights(spec: TransformersSpec, allow_code: bool) -> Any:
 
 
 def _read_config(spec: TransformersSpec, allow_code: bool) -> Any:
-    config = _library().AutoConfig.from_pretrained(
+    config = transformers_library().AutoConfig.from_pretrained(
         spec.weights, local_files_only=True, trust_remote_code=allow_code, **spec.config
     )
     _silence_dropout(config, spec.config)

@@ -16,11 +16,14 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from shoal.base.ids import NodeId
+from shoal.base.memo import Memo
 from shoal.wire import hybrid
 from shoal.wire.hybrid import HYBRID_PUBLIC_BYTES, HYBRID_SIGNATURE_BYTES, PUBLIC_BYTES, SIGNATURE_BYTES
 
-MOST_REMEMBERED = 65536
-SHORT_BYTES, MOST_LATELY = 4096, 4096
+SHORT_BYTES = 4096
+STATEMENT_BYTES = 150
+"""What a statement that is known again takes besides its payload: its signature, and where it is kept."""
+CHECK_BYTES = 65
 
 
 class Signer(Protocol):
@@ -112,9 +115,7 @@ def verify(public: bytes, domain: str, payload: bytes, signature: bytes) -> bool
     if sound is None:
         sound = _remember(check, _is_sound(public, message, signature))
     if sound and len(payload) <= SHORT_BYTES and not is_hybrid(public):
-        if len(_lately) >= MOST_LATELY:
-            _lately.clear()
-        _lately[signature] = (public, domain, payload)
+        _lately.put(signature, (public, domain, payload), STATEMENT_BYTES + len(payload))
     return sound
 
 
@@ -134,8 +135,8 @@ def _message(domain: str, payload: bytes) -> bytes:
 
 
 # Every process checks the same entries more than once (its own, on arrival, on replay); the answer never changes.
-_remembered: dict[tuple[bytes, bytes, bytes], bool] = {}
-_lately: dict[bytes, tuple[bytes, str, bytes]] = {}
+_remembered: Memo[bytes, bool] = Memo(4 << 20)
+_lately: Memo[bytes, tuple[bytes, str, bytes]] = Memo(2 << 20)
 """By signature, short statements that were found sound not long ago: known again without being hashed."""
 
 
@@ -145,17 +146,13 @@ def forget_checks() -> None:
     _lately.clear()
 
 
-def _check(public: bytes, message: bytes, signature: bytes) -> tuple[bytes, bytes, bytes]:
-    """By what a check is remembered; hybrid keys and signatures, which are long, by their hashes."""
-    if not is_hybrid(public):
-        return public, message, signature
-    return blake3.blake3(public).digest(), message, blake3.blake3(signature).digest()
+def _check(public: bytes, message: bytes, signature: bytes) -> bytes:
+    """By what a check is remembered. The key's length says the signature's, so that nothing else has this hash."""
+    return blake3.blake3(b"".join((len(public).to_bytes(4, "little"), public, message, signature))).digest()
 
 
-def _remember(check: tuple[bytes, bytes, bytes], sound: bool) -> bool:
-    if len(_remembered) >= MOST_REMEMBERED:
-        _remembered.clear()
-    _remembered[check] = sound
+def _remember(check: bytes, sound: bool) -> bool:
+    _remembered.put(check, sound, CHECK_BYTES)
     return sound
 
 

@@ -11,13 +11,16 @@ from typing import TypeVar
 import blake3
 import msgspec
 
+from shoal.base.memo import Memo
 from shoal.wire.identity import Signer, verify
 
 T = TypeVar("T")
 _encoder = msgspec.msgpack.Encoder()
 _decoders: dict[type, msgspec.msgpack.Decoder[object]] = {}
-SHORT_BYTES, MOST_READ = 4096, 4096
-_read: dict[tuple[type, bytes], object] = {}
+SHORT_BYTES = 4096
+VALUE_TIMES, VALUE_BYTES = 3, 100
+"""What a payload and the value in it take together: so many times the payload's bytes, and so many more."""
+_read: Memo[tuple[type, bytes], object] = Memo(2 << 20)
 
 
 class Signed(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -63,9 +66,7 @@ def parse_again(payload: bytes, kind: type[T]) -> T | None:
         return known  # type: ignore[return-value]
     value = parse(payload, kind)
     if value is not None and len(payload) <= SHORT_BYTES:
-        if len(_read) >= MOST_READ:
-            _read.clear()
-        _read[kind, payload] = value
+        _read.put((kind, payload), value, VALUE_TIMES * len(payload) + VALUE_BYTES)
     return value
 
 

@@ -116,6 +116,14 @@ def test_a_taken_port_is_found_before_the_slow_parts(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_a_coordinator_loads_nothing_that_only_an_export_needs() -> None:
+    code = (
+        "import sys, shoal.apps.api.app\nprint(sorted({'transformers', 'sympy', 'scipy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240)
+    assert done.stdout == "[]\n", done
+
+
 def test_a_store_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "junk").write_bytes(b"junk" * 1000)
     with pytest.raises(ShoalError) as caught, serving(tmp_path / "home", store=str(tmp_path / "junk")):

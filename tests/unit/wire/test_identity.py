@@ -2,6 +2,7 @@ import blake3
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from shoal.base.memo import SLOT_BYTES, Memo
 from shoal.wire import identity
 from shoal.wire.identity import Identity, node_id, verify
 
@@ -46,7 +47,7 @@ def test_a_signature_from_elsewhere_is_checked() -> None:
 
 
 def test_answers_are_remembered_only_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "MOST_REMEMBERED", 8)
+    monkeypatch.setattr(identity, "_remembered", Memo[bytes, bool](8 * (SLOT_BYTES + identity.CHECK_BYTES)))
     signatures = [ONE.sign("Claim", bytes([number])) for number in range(20)]
     assert len(identity._remembered) <= 8
     assert all(verify(ONE.public, "Claim", bytes([n]), made) for n, made in enumerate(signatures))

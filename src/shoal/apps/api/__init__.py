@@ -4,6 +4,7 @@ One line per file:
   models       what answers look like: runs, nodes, requests
   records      the same for a run's past: rounds, events, checkpoints, credit
   sentences    entries and seats -> what happened, in words
+  past         the latest records of a kind, older ones packed
   chronicle    entries -> rounds, events and checkpoints, bounded
   diary        follows every run: the chronicle, events for the log on stderr, reasons worth remembering
   status       a run in service -> its status, in words and numbers

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
+from shoal.apps.api.past import Past
 from shoal.apps.api.records import (
     CheckpointRecord,
     Contribution,
@@ -42,7 +44,7 @@ from shoal.runlog.entries import (
 from shoal.wire.signed import parse
 
 ROUNDS_KEPT, EVENTS_KEPT, CHECKPOINTS_KEPT = 20_000, 20_000, 2_000
-REVISIONS_KEPT, FATES_SHOWN = 256, 200
+REVISIONS_KEPT, FATES_SHOWN, ROUNDS_SEARCHED = 256, 200, 2_000
 
 
 @dataclass(slots=True)
@@ -74,8 +76,8 @@ class _Sum:
 class Chronicle:
     """One run's. Read its fields freely; change them through `take` and `note`."""
 
-    rounds: deque[RoundRecord] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT))
-    events: deque[EventRecord] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    rounds: Past[RoundRecord] = field(default_factory=lambda: Past(RoundRecord, ROUNDS_KEPT))
+    events: Past[EventRecord] = field(default_factory=lambda: Past(EventRecord, EVENTS_KEPT))
     checkpoints: deque[CheckpointRecord] = field(default_factory=lambda: deque(maxlen=CHECKPOINTS_KEPT))
     rewinds: deque[RewindRecord] = field(default_factory=lambda: deque(maxlen=CHECKPOINTS_KEPT))
     names: dict[NodeId, str] = field(default_factory=dict)
@@ -157,7 +159,9 @@ class Chronicle:
 
     def fates(self, node: NodeId) -> list[FateRecord]:
         """What became of the node's last rounds."""
-        found = [fate for record in self.rounds if (fate := _fate(record, node)) is not None][-FATES_SHOWN:]
+        lately = islice(self.rounds.newest_first(), ROUNDS_SEARCHED)
+        known = (fate for record in lately if (fate := _fate(record, node)) is not None)
+        found = list(islice(known, FATES_SHOWN))[::-1]
         now = self.open_round()
         if now is not None and node in now.planned:
             found.append(
@@ -247,11 +251,12 @@ class Chronicle:
                 self._change(word.at.position, validation_loss=word.validation)
 
     def _change(self, seal: int, **fields: object) -> None:
-        for place in range(len(self.rounds) - 1, -1, -1):
-            if self.rounds[place].seal == seal:
-                self.rounds[place] = self.rounds[place].model_copy(update=fields)
+        for age, record in enumerate(self.rounds.newest_first(), 1):
+            if record.seal == seal:
+                self.rounds.replace(len(self.rounds) - age, record.model_copy(update=fields))
                 self.edition += 1
                 self.revised.append((self.edition, seal))
+            if record.seal is not None and record.seal <= seal:
                 return
 
     def revised_since(self, edition: int) -> list[RoundRecord] | None:
@@ -262,12 +267,12 @@ class Chronicle:
         if self.rewound > edition or oldest > edition + 1:
             return None
         seals = {seal for number, seal in self.revised if number > edition}
-        last = [self.rounds[-1 - place] for place in range(min(len(self.rounds), REVISIONS_KEPT))]
-        return [record for record in reversed(last) if record.seal in seals]
+        return [record for record in self.rounds.latest(REVISIONS_KEPT) if record.seal in seals]
 
     def _save(self, body: Snapshot, position: int, time_ms: int) -> None:
         standing = [saved.at for saved in self.checkpoints if saved.stands and saved.at < body.at]
-        round_number = next((item.round + 1 for item in reversed(self.rounds) if item.seal == body.at), 0)
+        lately = takewhile(lambda item: (item.seal or 0) >= body.at, self.rounds.newest_first())
+        round_number = next((item.round + 1 for item in lately if item.seal == body.at), 0)
         self.checkpoints.append(
             CheckpointRecord(
                 at=body.at,
@@ -293,9 +298,10 @@ class Chronicle:
                 reason=printable(body.reason, 400),
             )
         )
-        for place, record in enumerate(self.rounds):
-            if record.seal is not None and record.seal > body.to and not record.undone:
-                self.rounds[place] = record.model_copy(update={"undone": True})
+        later = takewhile(lambda item: (item.seal or 0) > body.to, self.rounds.newest_first())
+        for age, record in enumerate(list(later), 1):
+            if not record.undone:
+                self.rounds.replace(len(self.rounds) - age, record.model_copy(update={"undone": True}))
         for place, saved in enumerate(self.checkpoints):
             if saved.at > body.to and saved.stands:
                 self.checkpoints[place] = saved.model_copy(update={"stands": False})

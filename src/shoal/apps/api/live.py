@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
 
 from shoal.apps.api.desk import Desk
 from shoal.apps.api.diary import Diary
+from shoal.apps.api.past import Past
 from shoal.apps.api.records import RoundRecord, TrailPoint
 from shoal.apps.api.roster import Fields, Roster, changed_fields
 from shoal.apps.api.status import run_fields
@@ -110,9 +112,9 @@ class Live:
             frame |= {
                 "run": shown.run,
                 "nodes": msgspec.Raw(shown.roster.encoded()),
-                "rounds": [_brief(record) for record in list(chronicle.rounds)[-ROUNDS_SENT:]],
+                "rounds": [_brief(record) for record in chronicle.rounds.latest(ROUNDS_SENT)],
                 "open": _brief(now) if now else None,
-                "events": [event.model_dump() for event in list(chronicle.events)[-EVENTS_SENT:]],
+                "events": [event.model_dump() for event in chronicle.events.latest(EVENTS_SENT)],
             }
         return _encode(frame).decode()
 
@@ -180,7 +182,7 @@ def _rounds(diary: Diary, shown: _Shown) -> Fields:
     revised = chronicle.revised_since(shown.edition)
     found: Fields = {}
     if revised is None:
-        found["rounds"] = [_brief(record) for record in list(chronicle.rounds)[-ROUNDS_SENT:]]
+        found["rounds"] = [_brief(record) for record in chronicle.rounds.latest(ROUNDS_SENT)]
         found["rounds_anew"] = True
     else:
         fresh = {record.seal: record for record in (*revised, *_after(chronicle.rounds, shown.last_seal))}
@@ -191,28 +193,23 @@ def _rounds(diary: Diary, shown: _Shown) -> Fields:
     if key != shown.open_key:
         found["open"] = _brief(now) if now else None
     shown.edition, shown.open_key = chronicle.edition, key
-    shown.last_seal = chronicle.rounds[-1].seal or 0 if chronicle.rounds else -1
+    shown.last_seal = next((record.seal or 0 for record in chronicle.rounds.newest_first()), -1)
     return found
 
 
-def _after(rounds: deque[RoundRecord], seal: int) -> list[RoundRecord]:
+def _after(rounds: Past[RoundRecord], seal: int) -> list[RoundRecord]:
     """The rounds sealed after this one, oldest first."""
-    found: list[RoundRecord] = []
-    for place in range(min(len(rounds), ROUNDS_SENT)):
-        record = rounds[-1 - place]
-        if (record.seal or 0) <= seal:
-            break
-        found.append(record)
-    return found[::-1]
+    found = takewhile(lambda record: (record.seal or 0) > seal, rounds.newest_first())
+    return list(islice(found, ROUNDS_SENT))[::-1]
 
 
 def _events(diary: Diary, shown: _Shown) -> Fields:
     chronicle = diary.chronicle
-    count = min(chronicle.last_event - shown.last_event, EVENTS_SENT, len(chronicle.events))
+    count = min(chronicle.last_event - shown.last_event, EVENTS_SENT)
     shown.last_event = chronicle.last_event
     if count <= 0:
         return {}
-    return {"events": [chronicle.events[place].model_dump() for place in range(-count, 0)]}
+    return {"events": [event.model_dump() for event in chronicle.events.latest(count)]}
 
 
 def _brief(record: RoundRecord) -> Fields:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import AsyncIterator
+from itertools import islice
 from typing import Annotated
 
 import msgspec
@@ -86,8 +87,8 @@ def _past(routes: APIRouter, desk: Desk) -> None:
         limit: Annotated[int, Query(ge=1, le=MAX_ROUNDS)] = 500,
     ) -> RoundPage:
         name, _ = desk.find(run)
-        rounds = list(desk.diaries.of(name).chronicle.rounds)
-        return RoundPage(run=name, total=len(rounds), items=rounds[start : start + limit])
+        rounds = desk.diaries.of(name).chronicle.rounds
+        return RoundPage(run=name, total=len(rounds), items=rounds.between(start, start + limit))
 
     @routes.get("/runs/{run}/events", summary="What happened, newest first")
     async def read_events(
@@ -103,7 +104,7 @@ def _past(routes: APIRouter, desk: Desk) -> None:
         sought = (text or "").casefold()
         found = [
             event
-            for event in reversed(desk.diaries.of(name).chronicle.events)
+            for event in desk.diaries.of(name).chronicle.events.newest_first()
             if (kind is None or event.kind == kind)
             and (level is None or event.level == level)
             and (node is None or event.node == node)
@@ -162,7 +163,7 @@ def _nodes(routes: APIRouter, desk: Desk, live: Live) -> None:
             contribution=chronicle.contribution(who),
             fates=chronicle.fates(who),
             trail=live.trail(name, who),
-            events=[event for event in reversed(chronicle.events) if event.node == node][:MAX_EVENTS],
+            events=list(islice((e for e in chronicle.events.newest_first() if e.node == node), MAX_EVENTS)),
         )
 
 

@@ -60,7 +60,7 @@ class Roster:
     def _follow(self, node: NodeId, beat: Heartbeat, wall_ms: int) -> None:
         trail = self._trails.setdefault(node, deque(maxlen=TRAIL_POINTS))
         if not trail or wall_ms - trail[-1][0] >= TRAIL_STEP_MS:
-            trail.append((wall_ms, beat))
+            trail.append((wall_ms, msgspec.structs.replace(beat, vitals=None)))  # Which nobody is shown.
 
     def news(self) -> list[Fields]:
         """What changed since the last call: each node's changed fields."""

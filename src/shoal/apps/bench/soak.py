@@ -12,13 +12,13 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from shoal.apps.bench.slopes import MEGABYTE, Sample, growth_per_hour
+from shoal.apps.bench.slopes import HOUR_S, MEGABYTE, Sample, growth_per_hour, growth_per_round
 from shoal.apps.bench.soak_checks import Disks, Noted, what_is_lost
 from shoal.apps.demo_processes import Child, Family
 from shoal.apps.home import Home, make_folder
@@ -36,7 +36,16 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 COORDINATORS = ("coordinator-0", "coordinator-1")
 SPARED = "spared"
 """A node that is never killed: the others live for minutes, in which what is kept of the latest rounds fills up."""
-SPARED_SETTLES_S = 300.0
+SPARED_LATER = COORDINATORS[0]
+"""A coordinator that is not killed any more from half-time on, for the same reason."""
+SETTLE_ROUNDS, LEAST_ROUNDS = 200, 100
+"""In its first rounds a process imports, and fills what it keeps of the latest ones up to its bound: with four nodes,
+memos of 2 MiB (`base.memo`) in about 150, a hundred open steps and records. From then on so many are needed to tell a
+slope from noise."""
+FLAT_KB_PER_ROUND = 8.0
+"""What may stay in memory of a round. About 4.5 do, by design and for the sake of no caches: what every process must
+know of the log (3, see docs/benchmarks.md), an answer for each signature (1.3, until 4 MiB are full), a coordinator's
+record of it (0.4). At a round every two minutes the bar is 0.24 MB an hour."""
 
 
 def recipe_for(addresses: list[str], nodes: int) -> dict[str, Any]:
@@ -47,7 +56,7 @@ def recipe_for(addresses: list[str], nodes: int) -> dict[str, Any]:
         "inner": {"kind": "adamw", "lr": 0.001, "batch_size": 16},
         "strategy": {
             "preset": "local-sgd",
-            "schedule": {"steps": 10_000, "seconds": 4.0},
+            "schedule": {"steps": 10_000, "seconds": 1.0},
             "seal": {"kind": "all-or-deadline", "deadline_s": 15.0},
         },
         "budget": {"rounds": 1_000_000},
@@ -89,7 +98,7 @@ class _Soak:
         self._memory: dict[str, list[Sample]] = defaultdict(list)
         self._disk: dict[str, list[Sample]] = defaultdict(list)
         self._log: dict[str, list[Sample]] = defaultdict(list)
-        self._began = time.monotonic()
+        self._began = self._half_time = time.monotonic()
         self._kills: dict[str, int] = defaultdict(int)
 
     # --- starting ----------------------------------------------------------------------------------------
@@ -132,6 +141,7 @@ class _Soak:
 
     def go_on(self, seconds: float, say: Callable[[str], None]) -> None:
         end = time.monotonic() + seconds
+        self._half_time = end - seconds / 2
         kill_at, back = self._next_kill(), dict[str, float]()
         with Bar(plain=False) as bar:
             while (left_s := end - time.monotonic()) > 0:
@@ -142,13 +152,18 @@ class _Soak:
                     del back[name]
                     self._start(name)
                 if time.monotonic() >= kill_at:
-                    name = self._rng.choice([one for one in self._names if one not in (*back, SPARED)])
+                    name = self._rng.choice(
+                        [one for one in self._names if one not in (*back, *self._spared())]
+                    )
                     self._kill(name)
                     back[name] = time.monotonic() + self._rng.uniform(*AWAY_S)
                     kill_at = self._next_kill()
                     say(f"kill {sum(self._kills.values())}: {name}, {self._disks.rounds()} rounds so far")
         for name in back:
             self._start(name)
+
+    def _spared(self) -> tuple[str, ...]:
+        return (SPARED, SPARED_LATER) if time.monotonic() >= self._half_time else (SPARED,)
 
     def _next_kill(self) -> float:
         return time.monotonic() + self._rng.uniform(*BETWEEN_KILLS_S)
@@ -161,10 +176,11 @@ class _Soak:
     def _sample(self) -> None:
         now = time.monotonic() - self._began
         self._noted.note(self._disks)
+        rounds = self._disks.rounds()
         for name, child in self._children.items():
             if child.alive:
-                rss = psutil.Process(child.process.pid).memory_info().rss
-                self._memory[name].append(Sample(self._lives[name], now, rss))
+                held = _own_bytes(child.process.pid)
+                self._memory[name].append(Sample(self._lives[name], now, held, rounds))
             total, log = self._disks.sizes(name)
             self._disk[name].append(Sample(0, now, total - log))
             self._log[name].append(Sample(0, now, log))
@@ -178,14 +194,19 @@ class _Soak:
             self._family.kill(child)
         lost = what_is_lost(self._disks, self._noted)
         grown = {name: self._growth(name) for name in self._names}
+        rounds_per_hour = self._disks.rounds() / (time.monotonic() - self._began) * HOUR_S
+        per_round = {name: grown[name]["memory_kb_per_round"] for name in (SPARED, SPARED_LATER)}
+        known = [value for value in per_round.values() if value is not None]
         return {
             "minutes": minutes,
             "kills": sum(self._kills.values()),
             "rounds": self._disks.rounds(),
             "lost": len(lost),
             "lost_what": lost,
-            "memory_growth_mb_per_hour": max(one["memory_growth_mb_per_hour"] for one in grown.values()),
-            "spared_memory_growth_mb_per_hour": grown[SPARED]["memory_growth_mb_per_hour"],
+            "memory_kb_per_round": per_round,
+            "memory_growth_mb_per_hour": round(max(known) * rounds_per_hour / 1000, 3) if known else None,
+            "memory_bar_kb_per_round": FLAT_KB_PER_ROUND,
+            "memory_flat": is_flat(per_round.values()),
             "disk_growth_mb_per_hour": max(one["disk_growth_mb_per_hour"] for one in grown.values()),
             "log_growth_mb_per_hour": max(one["log_growth_mb_per_hour"] for one in grown.values()),
             "terms": self._disks.terms(),
@@ -194,10 +215,10 @@ class _Soak:
 
     def _growth(self, name: str) -> dict[str, Any]:
         memory = self._memory[name]
-        settle_s = SPARED_SETTLES_S if name == SPARED else SETTLE_S
+        per_round = growth_per_round(memory, SETTLE_ROUNDS, LEAST_ROUNDS)
         return {
             "kills": self._kills[name],
-            "memory_growth_mb_per_hour": _mb(growth_per_hour(memory, settle_s)),
+            "memory_kb_per_round": None if per_round is None else round(per_round / 1000, 2),
             "disk_growth_mb_per_hour": _mb(growth_per_hour(self._disk[name], SETTLE_S)),
             "log_growth_mb_per_hour": _mb(growth_per_hour(self._log[name], SETTLE_S)),
             "memory_mb": _mb(memory[-1].value) if memory else 0.0,
@@ -219,8 +240,23 @@ class _Soak:
             time.sleep(LOOK_S / 4)
 
 
+def is_flat(kb_per_round: Iterable[float | None]) -> bool | None:
+    """Whether none of them grows by more than the bar; None where none does that is known, but not all are."""
+    found = [None if value is None else value <= FLAT_KB_PER_ROUND for value in kb_per_round]
+    return False if False in found else None if None in found else True
+
+
 def _mb(value: float) -> float:
     return round(value / MEGABYTE, 3)
+
+
+def _own_bytes(pid: int) -> float:
+    """What a process has written to memory itself. Pages of files are not told: the system takes them back at will."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text("utf-8").splitlines()
+        return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+    except (OSError, StopIteration):  # Not Linux.
+        return float(psutil.Process(pid).memory_info().rss)
 
 
 def _free_port() -> int:
