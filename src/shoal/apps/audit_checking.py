@@ -62,7 +62,7 @@ def check_cases(found: FoundDocket, only: int) -> list[Checked]:
     assert genesis is not None
     make = torch_trainer(torch.device("cpu"), allow_code=False)
     trainer = make(found.recipe, genesis, partial(read_blob, found.log.blobs))
-    return [_check(found, number, trainer) for number in tracked(numbers, len(numbers), "cases")]
+    return [_check(found, number, trainer) for number in tracked(numbers, "cases")]
 
 
 def _convicted(case: Case) -> bool:

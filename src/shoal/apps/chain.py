@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from shoal.apps import progress
 from shoal.apps.chain_disputes import add_disputes
 from shoal.apps.chain_options import COIN, ChainPlace, JobOptions, RecordFile, Wallet
 from shoal.apps.option_groups import HomeOption, JsonOption, RunName, RunOption, StorePlace, grouped, say
@@ -67,7 +70,10 @@ def deploy(
     from shoal.chain.deploying import deploy as deploy_contracts
     from shoal.chain.signing import read_address
 
-    with open_desk(wallet, named_chain(chain, wallet.url or [])) as desk:
+    with (
+        open_desk(wallet, named_chain(chain, wallet.url or [])) as desk,
+        progress.Bar("waiting for the chain"),
+    ):
         judge = read_address(arbiter) if arbiter else desk.sender.account.address
         config = deploy_contracts(desk.sender, desk.outbox, judge, stake=stake, bond=bond)
         write_config(desk.home.root, config)
@@ -85,7 +91,7 @@ def job(wallet: Wallet, options: JobOptions, run: RunName = "", as_json: JsonOpt
 
     config = config_of(wallet)
     found = credit_of(wallet, run).account.run
-    with open_desk(wallet, config.chain) as desk:
+    with open_desk(wallet, config.chain) as desk, progress.Bar("waiting for the chain"):
         checked_view(desk.rpc, config)
         terms, new = job_terms(options, desk.sender.account.address)
         config, made = create_job(desk.sender, desk.outbox, config, found, terms, new)
@@ -199,7 +205,8 @@ def settle(
     config, credit = config_of(wallet), credit_of(wallet, run)
     stop = _stopped_by_signals()
     tell: Callable[[str], None] = (lambda line: None) if as_json else _tell
-    with open_desk(wallet, config.chain) as desk:
+    # Who settles until told to stop leaves a log, which has no use for a line every ten seconds.
+    with open_desk(wallet, config.chain) as desk, progress.Bar("settling") if once else nullcontext():
         settlement = settlement_of(desk, config, credit)
         done = run_settlement(settlement, every_s=every_s, until_done=once, stop=stop, tell=tell)
     settled, epochs = (done.settled, done.epochs) if done else (0, 0)
@@ -262,7 +269,7 @@ def _stopped_by_signals() -> threading.Event:
 
 
 def _tell(line: str) -> None:
-    print(line, flush=True)
+    progress.say(line, sys.stdout)
 
 
 add_disputes(app)

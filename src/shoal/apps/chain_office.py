@@ -17,6 +17,7 @@ from shoal.apps.chain_options import ChainPlace, JobOptions, Wallet
 from shoal.apps.credit_reading import FoundCredit, read_credit
 from shoal.apps.home import Home, find_home, make_folder
 from shoal.apps.option_groups import StorePlace, say
+from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.chain.config import ChainConfig, JobTerms, check_chain, check_contract, read_config
@@ -150,7 +151,7 @@ def send_once(
 ) -> Outgoing:
     """One transaction of its own, to TrainingRewards unless said otherwise, followed until it is mined."""
     interface = {config.registry: shipped("NodeRegistry")}.get(to, shipped("TrainingRewards"))
-    with open_desk(wallet, config.chain) as desk:
+    with open_desk(wallet, config.chain) as desk, Bar("waiting for the chain"):
         checked_view(desk.rpc, config)
         key = f"{what}.{secrets.token_hex(8)}"
         call = Call(key=key, to=to or config.rewards, data=data, interface=interface, value=value)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal.apps.ckpt_reading import Opened
-from shoal.apps.progress import Bar
+from shoal.apps.progress import BYTES, Bar, growing
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.checkpoint.archive import PINS, ChunkArchive
@@ -41,13 +41,19 @@ def export_vertex(
     entries = here.library.log_of(vertex.run)
     bar = Bar()
     place, room = open_place(to, partial(_show_bytes, bar)), here.room(vertex.run)
+
+    def write(folder: Path) -> None:
+        size = 4 * state.layout.numel * (1 + len(state.slots)) + sum(map(len, entries))
+        with growing(folder, size):
+            write_folder(folder, form, vertex, entries, state, room, data=data)
+
     if isinstance(place, FolderPlace):
-        write_folder(Path(to.removeprefix("file://")), form, vertex, entries, state, room, data=data)
+        write(Path(to.removeprefix("file://")))
         address = to
     else:
         with tempfile.TemporaryDirectory(prefix="shoal-export-") as made:
             folder = Path(made) / vertex.id
-            write_folder(folder, form, vertex, entries, state, room, data=data)
+            write(folder)
             with bar:
                 address = place.send(folder)
     told = {"vertex": vertex.id, "run": vertex.run, "position": vertex.at, "model": vertex.model}
@@ -55,7 +61,7 @@ def export_vertex(
 
 
 def _show_bytes(bar: Bar, done: int, total: int) -> None:
-    bar.at(done / 1e6, total / 1e6, "MB")
+    bar.at(done, total, BYTES)
 
 
 def write_torrent(
@@ -64,7 +70,10 @@ def write_torrent(
     """Make a torrent of an exported folder. Raises SH-CKPT-06 where it is not a local one."""
     if not folder.is_dir():
         raise ShoalError("SH-CKPT-06", f"{folder} is no local folder", "export to a folder first")
-    made = make_torrent(folder.absolute(), web_seeds, trackers)
+    with Bar() as bar:
+        made = make_torrent(
+            folder.absolute(), web_seeds, trackers, lambda done, total: bar.at(done, total, "pieces")
+        )
     file.write_bytes(made.data)
     return {"torrent": str(file), "magnet": made.magnet}
 

@@ -19,6 +19,7 @@ import torch
 
 from shoal.apps.home import Home, find_home
 from shoal.apps.printable import printable
+from shoal.apps.progress import Bar, tracked
 from shoal.base.disk import SubDisk
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
@@ -68,8 +69,13 @@ def opened(home: Path | None, store: str | None, *, create: bool = False) -> Ite
     """Open a home's store. Raises SH-LOG-04."""
     where = find_home(home)
     with contextlib.closing(SqlLogStore(store or where.store_url, create=create)) as logs:
-        library = Library(logs, lambda run: BlobStore(_disk(where, run), _pass))
-        yield Opened(where, logs, library)
+        library = Library(logs, lambda run: BlobStore(_disk(where, run), _pass), _followed)
+        with Bar("reading checkpoints"):
+            yield Opened(where, logs, library)
+
+
+def _followed(log: list[bytes]) -> Iterator[bytes]:
+    return tracked(log, "entries")
 
 
 def _disk(home: Home, run: RunId) -> SubDisk:

@@ -15,7 +15,7 @@ from shoal.apps.ckpt_reading import opened
 from shoal.apps.ckpt_repairing import Repairing, repair_store
 from shoal.apps.home import find_home
 from shoal.apps.logs_reading import find_log
-from shoal.apps.progress import tracked
+from shoal.apps.progress import Bar, tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.base.rot import SUFFIX, checksum, is_sound
@@ -67,10 +67,11 @@ def verify_home(
     """Check all files; with `repair`, mend what can be mended from `sources`, other homes, or by the run's members."""
     where = find_home(home)
     root = where.node if node else where.coordinator
-    damages = list(_node_damages(root) if node else _coordinator_damages(root, home, store))
+    with Bar("checking every stored file"):
+        damages = list(_node_damages(root) if node else _coordinator_damages(root, home, store))
     told = []
     mending = Repairing(root, [*sources, where.root])
-    for damage in damages:
+    for damage in tracked(damages, "damaged files"):
         fate = _repair(root, mending, damage, store) if repair else ""
         told.append({"file": str(damage.path), "what": damage.what, "kind": damage.kind, "repair": fate})
     left = [item for item in told if not item["repair"].startswith(WHOLE_AGAIN)]
@@ -134,7 +135,7 @@ def _store_complaints(url: str) -> Iterator[str]:
     try:
         yield from store.integrity()
         for run in store.runs():
-            _, finding = verify_log(list(store.read(run)), run)
+            _, finding = verify_log(tracked(list(store.read(run)), "entries"), run)
             if finding is not None:
                 yield f"run {run[:12]}: entry {finding.position} {finding.what}"
             store.kept(run, "")
@@ -152,7 +153,7 @@ def _node_damages(root: Path) -> Iterator[Damage]:
         path = folder / "logs" / f"{run}.log"
         if path.is_file():
             log = find_log(None, None, "", node=True, file=path)
-            view, finding = verify_log(log.entries, run)
+            view, finding = verify_log(tracked(log.entries, "entries"), run)
             if finding is not None:
                 yield Damage(path=path, what=f"entry {finding.position} {finding.what}", kind="log", run=run)
             elif log.complaints:
@@ -181,7 +182,7 @@ def _blob_damages(folder: Path) -> Iterator[Damage]:
     """Blobs, by their names."""
     blobs = folder / "blobs"
     found = sorted(blobs.iterdir()) if blobs.is_dir() else []
-    for path in tracked(found, len(found), "blobs"):
+    for path in tracked(found, "blobs"):
         if is_blob_id(path.name) and chunk_list(path.read_bytes()).blob != path.name:
             what = "does not have the content its name says"
             yield Damage(path=path, what=what, kind="blob", run=RunId(folder.name))

@@ -16,6 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from shoal import __version__
+from shoal.apps import progress
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
 
@@ -112,6 +113,7 @@ def main(arguments: list[str] | None = None) -> None:
         # Wrong command lines, Ctrl-C and closed pipes are answered in there.
         typer.main.get_command(app).main(arguments, prog_name="shoal")
     except (ShoalError, BaseExceptionGroup, KeyboardInterrupt) as error:
+        progress.end()
         sys.exit(_report(error))
 
 

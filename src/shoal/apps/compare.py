@@ -15,7 +15,7 @@ from typing import Any
 import typer
 
 from shoal.apps.compare_curves import Curve, Prices
-from shoal.apps.progress import say
+from shoal.apps.progress import say, tracked
 from shoal.base.units import duration_s, show_bytes
 from shoal.lab.fleet import Fleet
 from shoal.lab.library import find_fleet, with_hosts
@@ -83,7 +83,7 @@ def _simulated(
     from shoal.apps.compare_simulated import simulate
 
     curves = []
-    for name, recipe in named.items():
+    for name, recipe in tracked(named.items(), "recipes"):
         say(f"{name}: simulating {most_s:.0f} s at most")
         curves.append(simulate(name, fleet, recipe, most_s=most_s, seed=seed, prices=prices))
     return curves, {"lab": None}

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shoal.apps.compare_curves import Curve, Point, Prices, with_bytes
-from shoal.apps.progress import Bar
+from shoal.apps.progress import lasting
 from shoal.base.errors import ShoalError
 from shoal.lab.fleet import Fleet, HostSpec
 from shoal.lab.keeping import Process
@@ -112,14 +112,8 @@ def _try(
     ends = time.monotonic() + AFTER_S
     _wait_for(folder / f"began-{number}", ends, programs, folder)
     began, paced_s = time.monotonic(), lab.report().pace.paced_s
-    with Bar(plain=False) as bar:
-        _wait_for(
-            folder / f"curve-{number}.json",
-            ends + trial.most_s,
-            programs,
-            folder,
-            lambda: bar.at(time.monotonic() - began, trial.most_s, "seconds"),
-        )
+    with lasting(trial.most_s):
+        _wait_for(folder / f"curve-{number}.json", ends + trial.most_s, programs, folder)
     took_s, paced_s = time.monotonic() - began, lab.report().pace.paced_s - paced_s
     curve = _read(folder / f"curve-{number}.json")
     (folder / f"over-{number}").touch()
@@ -143,11 +137,8 @@ def _read(path: Path) -> Curve:
     return Curve(**{**values, "points": points, "reasons": tuple(values.pop("reasons"))})
 
 
-def _wait_for(
-    path: Path, ends: float, programs: list[Process], folder: Path, look: Callable[[], None] = lambda: None
-) -> None:
+def _wait_for(path: Path, ends: float, programs: list[Process], folder: Path) -> None:
     while not path.exists():
-        look()
         gone = [program for program in programs if program.code not in (None, 0)]
         if gone or time.monotonic() > ends:
             who = gone[0].host if gone else "nobody"

@@ -16,6 +16,7 @@ from shoal.apps.home import find_home
 from shoal.apps.logs_checking import verified_view
 from shoal.apps.logs_reading import FoundLog, find_log
 from shoal.apps.printable import printable
+from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId
 from shoal.credit.account import Account, account_of
@@ -57,7 +58,7 @@ def credit_in(log: FoundLog, pages: tuple[bytes, ...] = ()) -> FoundCredit:
     assert view.genesis is not None
     spec = recipe_in_log(view.genesis.recipe).credit
     return FoundCredit(
-        account=account_of(log.entries, spec),
+        account=account_of(tracked(log.entries, "entries"), spec),
         coordinator=view.genesis.coordinator[:PUBLIC_BYTES],
         hashes=tuple(view.hashes),
         pages=pages,

@@ -30,11 +30,13 @@ def doctor(
     """Check this machine, and with a ticket every hop to its coordinator."""
     from shoal.apps.doctor_checks import check_machine
     from shoal.apps.doctor_hops import check_hops
+    from shoal.apps.progress import Bar
     from shoal.worlds.real import loop
 
-    checks = check_machine(find_home(home))
-    if ticket:
-        checks += loop.run(check_hops(ticket))
+    with Bar("checking this machine and the way to the coordinator"):
+        checks = check_machine(find_home(home))
+        if ticket:
+            checks += loop.run(check_hops(ticket))
     failed = next((check for check in checks if check.verdict == "fail"), None)
     if as_json:
         shown = {"ok": failed is None, "first_failure": failed.fields if failed else None}

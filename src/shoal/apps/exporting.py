@@ -72,7 +72,7 @@ def export_run(api: ApiClient, run: str, folder: Path) -> Exported:
 
 def checked_view(entries: list[bytes]) -> tuple[RunView, Genesis]:
     """What a log says, if all of it holds. Raises SH-LOG-01 that names the first bad entry."""
-    view, finding = verify_log(tracked(entries, len(entries), "entries"))
+    view, finding = verify_log(tracked(entries, "entries"))
     if finding is not None or view.genesis is None:
         what = f"entry {finding.position} {finding.what}" if finding else "the log is empty"
         raise ShoalError("SH-LOG-01", what, "see where it breaks: shoal log verify")

@@ -85,8 +85,9 @@ def make_folder(folder: Path) -> None:
         raise _unusable(folder, error) from error
 
 
-def read_secret(path: Path) -> str | None:
-    """What the file holds, or None where there is none. Raises SH-KEY-01 if others may read it."""
+def read_secret(path: Path, *, given: bool = False) -> str | None:
+    """What the file holds, or None where there is none. Raises SH-KEY-01 if others may read it. One that was `given` by
+    somebody is not made anew where it is deleted."""
     try:
         mode = path.stat().st_mode & 0o777
         content = path.read_text("utf-8").strip()
@@ -98,7 +99,8 @@ def read_secret(path: Path) -> str | None:
         raise ShoalError(
             "SH-KEY-01",
             f"{path} has mode {mode:04o}: others can read this secret",
-            f"run: chmod 600 {path}; if others may have read it, delete it and a new one is made",
+            f"run: chmod 600 {path}; if others may have read it, "
+            + ("ask whoever gave it to you for another" if given else "delete it and a new one is made"),
         )
     check_sum(path)
     return content or None

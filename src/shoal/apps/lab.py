@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-import threading
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from shoal.apps.printable import printable
+from shoal.apps.progress import Bar, lasting, say
 from shoal.base.units import duration_s, show_bytes
 from shoal.lab.fleet import Fleet
 from shoal.lab.lab import EMULATORS, Lab
@@ -63,11 +63,14 @@ def run(
     found = find_fleet(fleet)
     found = with_hosts(found, nodes) if nodes else found
     commands = plan(found, command or [], on or [])
-    with Lab(found, emulator=emulator, congestion=congestion) as lab:
-        lab.measure()
-        outcome = run_plan(
-            lab, commands, say=_printer(as_json), folder=output, timeout_s=limit_s, warmup_s=warmup_s
-        )
+    with contextlib.ExitStack() as stack:
+        with Bar(f"building and measuring a network of {len(fleet_to_links(found).names)} hosts"):
+            lab = stack.enter_context(Lab(found, emulator=emulator, congestion=congestion))
+            lab.measure()
+        with lasting(limit_s) if limit_s else Bar(f"{len(commands)} programs at work"):
+            outcome = run_plan(
+                lab, commands, say=_printer(as_json), folder=output, timeout_s=limit_s, warmup_s=warmup_s
+            )
     _show_outcome(outcome, as_json)
     raise typer.Exit(TIMED_OUT if outcome.timed_out else 1 if outcome.failed else 0)
 
@@ -122,14 +125,14 @@ def _seconds(option: str, text: str | None) -> float | None:
 
 
 def _printer(as_json: bool) -> Any:
-    lock, stream = threading.Lock(), sys.stderr if as_json else sys.stdout
+    stream = sys.stderr if as_json else sys.stdout
 
-    def say(host: str, line: str) -> None:
+    def tell(host: str, line: str) -> None:
         # Whoever reads along may go away; the programs must not hang for it.
-        with lock, contextlib.suppress(OSError):
-            print(f"[{host}] {printable(line, LONGEST)}", file=stream, flush=True)
+        with contextlib.suppress(OSError):
+            say(f"[{host}] {printable(line, LONGEST)}", stream)
 
-    return say
+    return tell
 
 
 def _show_outcome(outcome: Outcome, as_json: bool) -> None:

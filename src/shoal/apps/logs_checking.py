@@ -42,7 +42,7 @@ def verify_run(log: FoundLog) -> Verified:
 
 def verified_view(log: FoundLog) -> RunView:
     """What the log says, having checked every entry. Raises SH-LOG-01."""
-    view, finding = verify_log(tracked(log.entries, len(log.entries), "entries"), log.run)
+    view, finding = verify_log(tracked(log.entries, "entries"), log.run)
     if finding is not None:
         raise _broken(log, f"entry {finding.position} {finding.what}")
     if log.complaints:
@@ -55,7 +55,7 @@ def verified_view(log: FoundLog) -> RunView:
 def _check_blobs(log: FoundLog, view: RunView) -> int:
     """Every blob that the log needs and that is stored here must be what its name says."""
     needed = sorted(view.needed_blobs())
-    for blob in log.blobs.damaged(needed):
+    for blob in log.blobs.damaged(tracked(needed, "blobs")):
         raise ShoalError(
             "SH-BLOB-02",
             f"run {log.run[:12]}: the file blobs/{blob} does not have the content its name says",
@@ -129,7 +129,7 @@ def replay_run(log: FoundLog, on_step: Callable[[Progress], None]) -> Replayed:
     state = decode_state(read_blob(log.blobs, saved.blob), view.genesis.layout)
     hashed = state_hash(state)
     attested = _compare(view, saved.at, hashed)
-    for step in tracked(steps, len(steps), "rounds"):
+    for step in tracked(steps, "rounds"):
         state = fold_stored(state, step, partial(read_blob, log.blobs), rules)
         hashed = state_hash(state)
         attested = _compare(view, step.position, hashed)

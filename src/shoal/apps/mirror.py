@@ -19,6 +19,7 @@ from shoal.apps.api.models import RunStatus
 from shoal.apps.api.records import RoundRecord
 from shoal.apps.home import find_home
 from shoal.apps.option_groups import JsonOption, say
+from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 
 
@@ -65,13 +66,15 @@ def copy_rounds(api: ApiClient, run: str, sinks: list[Sink], *, follow: bool) ->
     """Write every round, and with `follow` those to come; how many."""
     done = 0
     while True:
-        page = api.rounds(run, start=done)
-        for record in page.items:
-            for sink in sinks:
-                sink.write(record.steps, values_of(record))
-        done += len(page.items)
-        if done < page.total:
-            continue
+        with Bar() as bar:
+            while (page := api.rounds(run, start=done)).items:
+                for record in page.items:
+                    for sink in sinks:
+                        sink.write(record.steps, values_of(record))
+                done += len(page.items)
+                bar.at(done, page.total, "rounds")
+                if done >= page.total:
+                    break
         if not follow or api.run(run).stopped is not None:
             return done
         time.sleep(2.0)

@@ -17,7 +17,7 @@ import typer
 from shoal.apps.api.client import ApiClient, open_client
 from shoal.apps.api.records import RoundRecord
 from shoal.apps.home import find_home
-from shoal.apps.progress import tracked
+from shoal.apps.progress import Bar, tracked
 from shoal.apps.report_page import Gathered, page
 from shoal.base.errors import ShoalError
 
@@ -34,7 +34,7 @@ def report(
     as_json: Annotated[bool, typer.Option("--json", help="Say what was written as JSON.")] = False,
 ) -> None:
     """Write a self-contained HTML report of a run."""
-    with open_client(server, token, token_file, find_home(home)) as api:
+    with open_client(server, token, token_file, find_home(home)) as api, Bar("reading the run"):
         found = gather(api, run)
     path = out or Path(f"{found.status.run[:12]}.html")
     text = page(found)
@@ -53,7 +53,7 @@ def report(
 def gather(api: ApiClient, run: str) -> Gathered:
     status = api.run(run)
     name = status.run
-    rounds = list(islice(tracked(_rounds(api, name), status.round, "rounds"), ROUNDS_READ))
+    rounds = list(islice(tracked(_rounds(api, name), "rounds", status.round), ROUNDS_READ))
     return Gathered(
         status=status,
         rounds=rounds,

@@ -6,10 +6,7 @@ is long says so on stderr; stdout holds the answer alone.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -63,11 +60,12 @@ def submit(
     there: Asked,
 ) -> None:
     """Start a run of a recipe. Paths in it are the coordinator's."""
+    from shoal.apps.progress import Bar
     from shoal.apps.recipes import find_recipe
     from shoal.strategy.recipe import load_recipe
 
     loaded = load_recipe(find_recipe(recipe), overrides=settings or ())
-    with there.client() as api, _busy(f"preparing {loaded.name}"):
+    with there.client() as api, Bar(f"the coordinator prepares {printable(loaded.name)}"):
         answer = api.submit(loaded.model_dump_json())
     if there.as_json:
         _print_json(answer)
@@ -267,10 +265,9 @@ def export(
     description, and loads with this package. The README in the folder says how.
     """
     from shoal.apps.exporting import export_run
-    from shoal.apps.progress import say
+    from shoal.apps.progress import Bar
 
-    say("fetching and checking the run ...")
-    with there.client() as api:
+    with there.client() as api, Bar("fetching, checking and writing the run"):
         exported = export_run(api, run, folder)
     stage = "final" if exported.final else f"after {exported.rounds} of {exported.rounds_sealed} rounds"
     text = f"{folder}: {exported.name}, {stage}, state {exported.state[:16]} as in the log"
@@ -283,19 +280,6 @@ def _duration(text: str | None) -> float | None:
         return None if text is None else duration_s(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--expires") from None
-
-
-@contextlib.contextmanager
-def _busy(what: str) -> Iterator[None]:
-    """Show on stderr that something takes its time."""
-    if not sys.stderr.isatty():
-        print(f"{what} ...", file=sys.stderr, flush=True)
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(what):
-        yield
 
 
 def _answer(value: Any, text: str, as_json: bool) -> None:

@@ -7,6 +7,7 @@ Invariant: exit status 0 only if no seed failed; a seed's fingerprint is the sam
 from __future__ import annotations
 
 import json
+import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -62,13 +63,13 @@ def chaos(
         raise typer.BadParameter("shared or members, and --failover with it", param_hint="--kind")
     how = How(failover, kind)
     if seed is not None:
-        _one(seed, fingerprint, how)
+        _one(seed, fingerprint, how, as_json)
         return
     began, failed, outcomes = time.process_time(), 0, []
-    for at, result in tracked(_results(range(first, first + seeds), jobs, how), seeds, "seeds"):
+    for at, result in tracked(_results(range(first, first + seeds), jobs, how), "seeds", seeds):
         if isinstance(result, str):
             failed += 1
-            print(f"seed {at} failed: {result}\n  replay: {_replay(at, how)}", flush=True)
+            say(f"seed {at} failed: {result}\n  replay: {_replay(at, how)}", sys.stdout)
         else:
             outcomes.append(result)
     if as_json:
@@ -203,19 +204,20 @@ def _replay(seed: int, how: How) -> str:
     return f"shoal sim chaos --seed {seed}{' --failover' if how.failover else ''}{kind}"
 
 
-def _one(seed: int, fingerprint: bool, how: How) -> None:
+def _one(seed: int, fingerprint: bool, how: How, as_json: bool) -> None:
     try:
         outcome = run_seed(seed, failover=how.failover, kind=how.kind)
     except Exception as error:  # Whatever broke is what the person wants to see.
         traceback.print_exc()
         print(f"seed {seed} failed: {type(error).__name__}: {error}\n  replay: {_replay(seed, how)}")
-        print("1 seeds, 1 failed")
+        print(json.dumps({"seeds": 1, "failed": 1}) if as_json else "1 seeds, 1 failed")
         raise typer.Exit(1) from None
     if fingerprint:
-        print(outcome.fingerprint)
+        print(json.dumps({"fingerprint": outcome.fingerprint}) if as_json else outcome.fingerprint)
         return
     print(json.dumps(asdict(outcome)))
-    print("1 seeds, 0 failed")
+    if not as_json:
+        print("1 seeds, 0 failed")
 
 
 def _results(seeds: range, jobs: int, how: How) -> Iterator[tuple[int, Outcome | str]]:

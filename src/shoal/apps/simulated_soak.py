@@ -106,7 +106,7 @@ class _Soak(Chaos):
         looking.cancel()
 
     async def _look(self) -> None:
-        with Bar(plain=False) as bar:
+        with Bar() as bar:
             while True:
                 await asyncio.sleep(SAMPLE_S)
                 self._sample_all()

@@ -46,7 +46,8 @@ class Dag:
         if len(found) == 1 and len(name) >= MIN_PREFIX:
             return found[0]
         what = f"{len(found)} checkpoints begin with" if found else "there is no checkpoint"
-        raise ShoalError("SH-CKPT-01", f"{what} {name[:64]!r}", "see which there are: shoal ckpt list")
+        more = f"give more letters of its id, {MIN_PREFIX} at least; " if found else ""
+        raise ShoalError("SH-CKPT-01", f"{what} {name[:64]!r}", f"{more}see which there are: shoal ckpt list")
 
     def ancestors(self, vertex: Vertex) -> list[str]:
         """Every vertex that led here, itself included, nearest first."""

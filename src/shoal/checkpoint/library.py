@@ -6,7 +6,7 @@ here has the hash that its log names, rebuilt from an earlier one where its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,6 +39,8 @@ class Rooms(Protocol):
 class Library:
     store: LogStore
     rooms: Rooms
+    followed: Callable[[list[bytes]], Iterable[bytes]] = iter
+    """A log's entries as they are checked, for whoever wants to tell how far that is."""
 
     def logs(self) -> dict[RunId, list[bytes]]:
         """Every log here, by run: own ones, and of imported runs what came with their checkpoints."""
@@ -48,7 +50,9 @@ class Library:
     def dag(self) -> Dag:
         """Raises SH-LOG-01 where a log does not hold."""
         return make_dag(
-            vertex for run, log in sorted(self.logs().items()) for vertex in vertices_of(log, run)
+            vertex
+            for run, log in sorted(self.logs().items())
+            for vertex in vertices_of(self.followed(log), run)
         )
 
     def room_of(self, run: RunId) -> BlobStore:
@@ -69,7 +73,7 @@ class Library:
 
     def view_of(self, run: RunId) -> RunView:
         """A run as its log tells it. Raises SH-LOG-01."""
-        view, finding = verify_log(self.log_of(run), run)
+        view, finding = verify_log(self.followed(self.log_of(run)), run)
         if finding is not None:
             what = f"run {run[:12]}: entry {finding.position} {finding.what}"
             raise ShoalError("SH-LOG-01", what, "see where it breaks: shoal log verify")

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol, TypeVar
@@ -158,6 +160,29 @@ class FsspecPlace:
         return files, str(root).rstrip("/")
 
 
+@dataclass(slots=True)
+class _Told:
+    """How much of several files was read."""
+
+    moved: Moved
+    total: int
+    done: int = 0
+
+
+class _ToldFile(io.FileIO):
+    """A file that tells how much of it was read."""
+
+    def __init__(self, path: Path, told: _Told) -> None:
+        super().__init__(path)
+        self._told = told
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        piece = super().read(size) or b""
+        self._told.done += len(piece)
+        self._told.moved(self._told.done, self._told.total)
+        return piece
+
+
 class IpfsPlace:
     """An IPFS node, by its HTTP API (`$SHOAL_IPFS_API`, else this machine's)."""
 
@@ -168,10 +193,11 @@ class IpfsPlace:
     def send(self, folder: Path) -> str:
         """Add the folder and pin it; `ipfs://CID`."""
         options = {"cid-version": "1", "pin": "true", "wrap-with-directory": "true"}
+        paths = files_in(folder)
+        told = _Told(self._moved, sum((folder / path).stat().st_size for path in paths))
         with contextlib.ExitStack() as opened:
             parts = [
-                ("file", (str(path), opened.enter_context(open(folder / path, "rb"))))
-                for path in files_in(folder)
+                ("file", (str(path), opened.enter_context(_ToldFile(folder / path, told)))) for path in paths
             ]
             answer = self._ask("add", params=options, files=parts)
         added = [json.loads(line) for line in answer.text.splitlines() if line.strip()]

@@ -33,9 +33,11 @@ class Torrent:
     magnet: str
 
 
-def make_torrent(folder: Path, web_seeds: Sequence[str] = (), trackers: Sequence[str] = ()) -> Torrent:
-    """A v2 torrent of a folder. A web seed is the address below which the folder lies by its name. Raises
-    SH-CKPT-06 where `libtorrent` is not installed."""
+def make_torrent(
+    folder: Path, web_seeds: Sequence[str] = (), trackers: Sequence[str] = (), hashed: Moved = unheard
+) -> Torrent:
+    """A v2 torrent of a folder; `hashed` hears of how many of its pieces. A web seed is the address below which the
+    folder lies by its name. Raises SH-CKPT-06 where `libtorrent` is not installed."""
     lt = library()
     entries = [
         lt.create_file_entry(f"{folder.name}/{path}", (folder / path).stat().st_size)
@@ -47,7 +49,8 @@ def make_torrent(folder: Path, web_seeds: Sequence[str] = (), trackers: Sequence
     for tracker in trackers:
         made.add_tracker(tracker)
     made.set_creator(CREATOR)
-    lt.set_piece_hashes(made, str(folder.parent))
+    pieces = made.num_pieces()
+    lt.set_piece_hashes(made, str(folder.parent), lambda piece: hashed(piece + 1, pieces))
     data = bytes(lt.bencode(made.generate()))
     params = lt.load_torrent_buffer(data)
     return Torrent(data, str(lt.make_magnet_uri(params)))

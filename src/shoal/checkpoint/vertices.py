@@ -6,7 +6,7 @@ on the way; a vertex's id covers the whole log up to its state, so that two logs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -168,7 +168,7 @@ class _Reading:
         self.saved[at] = _Saved(at, state, blob, size, holders, present, dict(self.stakes), time_ms)
 
 
-def vertices_of(entries: Sequence[bytes], run: RunId | None = None) -> list[Vertex]:
+def vertices_of(entries: Iterable[bytes], run: RunId | None = None) -> list[Vertex]:
     """Every saved state of a log. Raises SH-LOG-01 where the log does not hold."""
     reading = _Reading()
     for position, encoded in enumerate(entries):

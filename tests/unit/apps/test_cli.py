@@ -108,6 +108,7 @@ def test_a_wrong_token_and_a_token_file_open_to_others(
     open_file.write_text(coordinator.token)
     open_file.chmod(0o644)
     assert _shoal("run", "list", *where, "--token-file", str(open_file)) == 1
-    assert "SH-KEY-01" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "SH-KEY-01" in told and "ask whoever gave it to you" in told and "delete" not in told
     open_file.chmod(0o600)
     assert _shoal("run", "list", *where, "--token-file", str(open_file)) == 0

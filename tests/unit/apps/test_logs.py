@@ -100,7 +100,7 @@ def test_an_exported_language_model_says_how_it_loads(
         exported = export_run(api, api.runs()[0].run, tmp_path)
         entries = len(api.log(exported.run))
     told = capsys.readouterr().err
-    assert re.search(r"\] (\d+) of \1 MB, ", told) and f"] {entries} of {entries} entries, " in told
+    assert re.search(r"\] (\S+ .?B) of \1, ", told) and f"] {entries} of {entries} entries, " in told
     readme = (tmp_path / "README.md").read_text("utf-8")
     assert exported.loads_with == "transformers" and "from transformers import" in readme
     code = readme.split("```python")[1].split("```")[0]

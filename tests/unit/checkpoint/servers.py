@@ -129,7 +129,11 @@ class _Ipfs(http.server.BaseHTTPRequestHandler):
         rest = [path.removeprefix(prefix) for path in self.trees[root] if path.startswith(prefix)]
         names = sorted({path.partition("/")[0] for path in rest})
         folders = {path.partition("/")[0] for path in rest if "/" in path}
-        links = [{"Name": name, "Hash": "", "Size": 0, "Type": 1 if name in folders else 2} for name in names]
+        sizes = {name: len(self.trees[root].get(prefix + name, b"")) for name in names}
+        links = [
+            {"Name": name, "Hash": "", "Size": size, "Type": 1 if name in folders else 2}
+            for name, size in sizes.items()
+        ]
         return json.dumps({"Objects": [{"Hash": root, "Links": links}]}).encode()
 
     def _answer(self, data: bytes) -> None:

@@ -103,15 +103,15 @@ def told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     """How often it was said that all bytes are there, since it was last asked."""
     monkeypatch.setattr(progress, "QUIET_S", 0.0)
     monkeypatch.setattr(progress, "SAID_S", 0.0)
-    return lambda: len(re.findall(r"\[#{24}\] \d+ of \d+ MB, ", capsys.readouterr().err))
+    return lambda: len(re.findall(r"\[#{24}\] (\S+ .?B) of \1, ", capsys.readouterr().err))
 
 
 def test_a_bucket_gives_back_what_it_got(
+    told: Callable[[], int],
     here: Opened,
     vertex: Vertex,
     elsewhere: Opened,
     monkeypatch: pytest.MonkeyPatch,
-    told: Callable[[], int],
 ) -> None:
     with s3_server() as address:
         for name, value in {
@@ -130,18 +130,19 @@ def test_a_bucket_gives_back_what_it_got(
 
 
 def test_an_ipfs_node_gives_back_what_it_got(
+    told: Callable[[], int],
     here: Opened,
     vertex: Vertex,
     elsewhere: Opened,
     monkeypatch: pytest.MonkeyPatch,
-    told: Callable[[], int],
 ) -> None:
     with ipfs_node() as address:
         monkeypatch.setenv("SHOAL_IPFS_API", address)
         where = export(here, vertex, "ipfs://", "hf")
         assert where.startswith("ipfs://") and len(where) > 20
+        assert told(), "of what was sent"
         assert import_from(elsewhere, where)["model"] == vertex.model
-        assert told()
+        assert told(), "of what was brought"
     with pytest.raises(ShoalError, match="SH-CKPT-06"):
         import_from(elsewhere, where)
 

@@ -110,6 +110,10 @@ def test_a_vertex_is_found_by_the_beginning_of_its_id() -> None:
     for name in ("zzzz", wanted.id[:3], ""):
         with pytest.raises(ShoalError, match="SH-CKPT-01"):
             dag.find(name)
+    with pytest.raises(ShoalError) as several:
+        dag.find("")
+    assert several.value.cause.startswith(f"{len(dag.vertices)} checkpoints begin with")
+    assert "more letters" in several.value.next_step
 
 
 def test_names_in_pictures_are_words_only() -> None:

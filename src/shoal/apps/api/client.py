@@ -34,6 +34,7 @@ from shoal.apps.api.models import (
 from shoal.apps.api.records import CheckpointDag, CheckpointGraph, CreditPage, EventPage, RoundPage
 from shoal.apps.api.tls import CERT_VARIABLE
 from shoal.apps.home import Home, read_secret
+from shoal.apps.progress import BYTES
 from shoal.base.errors import CODES, ShoalError
 
 T = TypeVar("T")
@@ -202,7 +203,7 @@ def _pieces(answer: httpx.Response, told: Told | None) -> Iterator[bytes]:
     total = float(answer.headers.get("Content-Length", "inf"))
     for piece in answer.iter_bytes():
         if told is not None:
-            told(answer.num_bytes_downloaded / 1e6, total / 1e6, "MB")
+            told(answer.num_bytes_downloaded, total, BYTES)
         yield piece
 
 
@@ -216,7 +217,7 @@ def open_client(server: str | None, token: str | None, token_file: Path | None, 
     """A client by the options given, else by the environment, else for this machine's own coordinator."""
     address = server or os.environ.get(SERVER_VARIABLE) or _local_address(home) or DEFAULT_SERVER
     if token_file is not None:
-        said = read_secret(token_file)
+        said = read_secret(token_file, given=True)
         if said is None:
             raise ShoalError("SH-KEY-01", f"{token_file} is missing or empty", "check --token-file")
         return ApiClient(address, said, _trusted(address, home))

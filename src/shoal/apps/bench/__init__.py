@@ -1,19 +1,21 @@
 """`shoal bench NAME [--json]`: measurements, each with its yardstick taken in the same run.
 
 In flow sizes and durations; out flow ratios. Invariant: progress goes to stderr; with `--json` the last line of
-stdout is one JSON object. To add one: a file here with a `measure` function, and a command below.
+stdout is one JSON object. To add one: a file here with a `measure` function, and a command below. While it is on, a
+bar is open that shows what was said last and since when; what has a known number of steps opens one within.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from shoal.apps.progress import say
+from shoal.apps.progress import Bar, say
 
 app = typer.Typer(no_args_is_help=True, help="Measure training, blobs and the fold on this machine.")
 Json = typer.Option(False, "--json", help="Print one JSON object as the last line.")
@@ -29,8 +31,9 @@ Files = typer.Argument(..., help="What `shoal bench converge --json` printed.")
 
 
 @app.callback()
-def _group() -> None:
+def _group(context: typer.Context) -> None:
     """Measure training, blobs and the fold on this machine."""
+    context.with_resource(Bar())
 
 
 @app.command()
@@ -55,7 +58,9 @@ def blob(
     from shoal.worlds.real.bench import measure_blob
 
     say(f"moving {size_mb} MB between two processes, bare and as a blob, several times")
-    _show(measure_blob(size_mb * 1_000_000), as_json)
+    with Bar() as bar:
+        result = measure_blob(size_mb * 1_000_000, lambda done, total: bar.at(done, total, "moves"))
+    _show(result, as_json)
 
 
 @app.command()
@@ -123,7 +128,7 @@ def codec(
     from shoal.apps.bench.coding import measure, table
 
     result = measure(params, device, threads, say)
-    print(json.dumps(result) if as_json else "\n".join(table(result)))
+    _show(result, as_json, table)
 
 
 @app.command()
@@ -157,7 +162,7 @@ def converge(
     rows = command.compare(preset, question, engine, say)
     if target is not None:
         say(f"drawn: {', '.join(map(str, frontier.draw(command.drawable(rows), target)))}")
-    print(json.dumps(command.as_json(rows)) if as_json else "\n".join(command.table(rows)))
+    _answer(command.as_json(rows), command.table(rows), as_json)
 
 
 @app.command()
@@ -170,9 +175,7 @@ def frontier(
     from shoal.apps.bench.converge.frontier import check_target, draw, read_rows
 
     drawn = [str(path) for path in draw(read_rows(files), check_target(plot))]
-    say(f"drawn: {', '.join(drawn)}")
-    if as_json:
-        print(json.dumps({"drawn": drawn}))
+    _answer({"drawn": drawn}, [f"drawn: {', '.join(drawn)}"], as_json)
 
 
 @app.command()
@@ -185,7 +188,7 @@ def staleness(
     from shoal.apps.bench.staleness import measure, table
 
     result = measure(nodes, seed, say)
-    print(json.dumps(result) if as_json else "\n".join(table(result)))
+    _show(result, as_json, table)
 
 
 @app.command()
@@ -215,7 +218,7 @@ def overlap(
         for name in preset
     ]
     result = measure(loads, say)
-    print(json.dumps(result) if as_json else "\n".join(table(result)))
+    _show(result, as_json, table)
 
 
 @app.command()
@@ -234,7 +237,7 @@ def digest(
         params=params, nodes=tuple(nodes), folders=folders, seed=seed, settings=tuple(settings)
     )
     result = measure(question, say)
-    print(json.dumps(result) if as_json else "\n".join(table(result)))
+    _show(result, as_json, table)
 
 
 @app.command()
@@ -258,7 +261,7 @@ def attacks(
     cell = Cell(attack="", nodes=nodes, codec=codec, model=model, seed=seed, rounds=rounds)
     rows = measure_all(chosen(attack, aggregator, fraction, whole=matrix), cell, say)
     found = rows[0] if len(rows) == 1 else {"cells": rows}
-    print(json.dumps(found) if as_json else "\n".join(table(rows)))
+    _answer(found, table(rows), as_json)
 
 
 @app.command()
@@ -291,7 +294,7 @@ def audit(
         ),
         say,
     )
-    print(json.dumps(found) if as_json else table(found))
+    _answer(found, [table(found)], as_json)
 
 
 @app.command()
@@ -332,7 +335,7 @@ def robust(
     from shoal.apps.bench.robust import measure, table
 
     result = measure(params, updates, threads, codec, rule, say)
-    print(json.dumps(result) if as_json else "\n".join(table(result)))
+    _show(result, as_json, table)
 
 
 @app.command()
@@ -361,7 +364,7 @@ def plan(
         settings=tuple(settings),
     )
     result = in_simulator(question, say) if simulated else in_lab(question, say)
-    print(json.dumps(result) if as_json else "\n".join(table(result)))
+    _show(result, as_json, table)
 
 
 @app.command()
@@ -485,9 +488,16 @@ def upload(
     _show(measure(kilobytes, times, say), as_json)
 
 
-def _show(result: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(result))
-        return
-    for name, value in result.items():
-        print(f"{name:24} {value:.4g}" if isinstance(value, float) else f"{name:24} {value}")
+def _show(
+    result: dict[str, Any], as_json: bool, table: Callable[[dict[str, Any]], list[str]] | None = None
+) -> None:
+    _answer(result, (table or _lines)(result), as_json)
+
+
+def _lines(result: dict[str, Any]) -> list[str]:
+    shown = {name: f"{value:.4g}" if isinstance(value, float) else value for name, value in result.items()}
+    return [f"{name:24} {value}" for name, value in shown.items()]
+
+
+def _answer(fields: dict[str, Any], lines: Iterable[str], as_json: bool) -> None:
+    say(json.dumps(fields) if as_json else "\n".join(lines), sys.stdout)

@@ -127,7 +127,7 @@ def measure_all(asked: Asked, cell: Cell, say: Say) -> list[dict[str, Any]]:
     ]
     sound = [each for each in cells if len(cells) == 1 or _is_sound(each, say)]
     rows = []
-    for each in tracked(sound, len(sound), "cells", plain=False):
+    for each in tracked(sound, "cells"):
         rows.append(measure(each))
         say(line(rows[-1]))
     return rows

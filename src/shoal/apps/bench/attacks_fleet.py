@@ -18,6 +18,7 @@ from shoal.adversary import Adversary, Attacker, Backdoor, Poisoner, Seen
 from shoal.apps.bench.attacks_training import StackedTrainers
 from shoal.apps.bench.converge.corpus import Corpus, read_corpus
 from shoal.apps.bench.stacked import Row
+from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.codec.base import decode_whole
 from shoal.data.assignment import sample_indices
@@ -155,7 +156,7 @@ class Fleet:
 def train(recipe: Recipe, nodes: int, attackers: Attackers | None) -> Outcome:
     """Train a fleet to the end of its budget."""
     fleet = make_fleet(recipe, nodes, attackers)
-    for number in range(recipe.budget.rounds or 1):
+    for number in tracked(range(recipe.budget.rounds or 1), "rounds"):
         fleet.round(number)
     return _judge(fleet, attackers)
 

@@ -7,6 +7,7 @@ that nodes use.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import time
@@ -20,6 +21,7 @@ from shoal.apps.bench import audit_hardware as hardware
 from shoal.apps.bench.attacks_setting import Cell, recipe_for, rule_of
 from shoal.apps.bench.audit_games import Played, play
 from shoal.apps.bench.audit_measuring import KINDS, Measured, measure
+from shoal.apps.progress import tracked
 from shoal.audit.spec import AuditSpec
 
 Say = Callable[[str], None]
@@ -59,8 +61,9 @@ def _forgers(setting: Setting, spec: AuditSpec, say: Say) -> dict[str, Any]:
     say(f"{setting.rounds} rounds of {setting.nodes} nodes, with every forgery on the side")
     seen = measure(recipe, setting.nodes, spec)
     say(f"{setting.games} games of each kind")
-    kinds = {kind: _played(seen, kind, spec, setting) for kind in KINDS}
-    honest = [_game(seen, "", spec, setting, number) for number in range(setting.games)]
+    played = {kind: _games(seen, kind, spec, setting) for kind in tracked((*KINDS, ""), "kinds")}
+    kinds = {kind: _played(seen, kind, played[kind]) for kind in KINDS}
+    honest = played[""]
     claims, replays = sum(game.claims for game in honest), sum(game.replays for game in honest)
     return {
         "rate": setting.rate,
@@ -79,8 +82,7 @@ def _forgers(setting: Setting, spec: AuditSpec, say: Say) -> dict[str, Any]:
     }
 
 
-def _played(seen: Measured, kind: str, spec: AuditSpec, setting: Setting) -> dict[str, Any]:
-    games = [_game(seen, kind, spec, setting, number) for number in range(setting.games)]
+def _played(seen: Measured, kind: str, games: list[Played]) -> dict[str, Any]:
     found = [game.found_after for game in games if game.found_after is not None]
     apart = [one.distance for rounds in seen.forged[kind] for one in rounds]
     return {
@@ -91,20 +93,24 @@ def _played(seen: Measured, kind: str, spec: AuditSpec, setting: Setting) -> dic
     }
 
 
-def _game(seen: Measured, kind: str, spec: AuditSpec, setting: Setting, number: int) -> Played:
-    return play(seen, kind, spec, setting.share, setting.rounds, setting.seed * 1_000_003 + number)
+def _games(seen: Measured, kind: str, spec: AuditSpec, setting: Setting) -> list[Played]:
+    """Of one kind of forger, or (no kind) of nobody who forges."""
+    first = setting.seed * 1_000_003
+    return [
+        play(seen, kind, spec, setting.share, setting.rounds, first + number)
+        for number in tracked(range(setting.games), "games")
+    ]
 
 
 def _honest(setting: Setting, spec: AuditSpec, say: Say) -> dict[str, Any]:
     """How far honest re-runs were, and what that says of the tolerance."""
     found, ran = [], 0
-    for model in hardware.MODELS:
-        for codec in hardware.CODECS:
-            for precision in hardware.PRECISIONS:
-                say(f"  {model}, {codec}, {precision}")
-                claims = setting.claims if model == "digits" else max(4, setting.claims // 10)
-                found += hardware.measure(model, codec, precision, setting.others, claims)
-                ran += claims
+    settings = list(itertools.product(hardware.MODELS, hardware.CODECS, hardware.PRECISIONS))
+    for model, codec, precision in tracked(settings, "settings"):
+        say(f"  {model}, {codec}, {precision}")
+        claims = setting.claims if model == "digits" else max(4, setting.claims // 10)
+        found += hardware.measure(model, codec, precision, setting.others, claims)
+        ran += claims
     distances = [distance for one in found for distance in one.distances]
     accused = sum(distance > spec.tolerance for distance in distances)
     return {

@@ -21,6 +21,7 @@ import torch
 from shoal.adversary import ATTACKS, Adversary, Poisoner, Seen
 from shoal.apps.bench.attacks_fleet import Fleet, make_fleet
 from shoal.apps.bench.attacks_training import StackedTrainers
+from shoal.apps.progress import tracked
 from shoal.audit.effects import Looking
 from shoal.audit.screening import scores
 from shoal.audit.spec import AuditSpec
@@ -66,7 +67,7 @@ def measure(recipe: Recipe, nodes: int, spec: AuditSpec) -> Measured:
     """Train a whole run of honest nodes, and forge every node's claim in every round, in every way, on the side."""
     bench = _Bench(recipe, nodes, spec)
     found = Measured(forged={kind: [] for kind in KINDS})
-    for round_number in range(recipe.budget.rounds or 1):
+    for round_number in tracked(range(recipe.budget.rounds or 1), "rounds"):
         looking, rows, lies = bench.round(round_number)
         found.honest.append(scores(rows, bench.last, looking))
         for kind in KINDS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Coroutine
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from shoal.apps.progress import Bar, Far
 from shoal.base.disk import SubDisk
 from shoal.base.errors import ShoalError
 from shoal.base.host import Peer
@@ -33,7 +35,7 @@ from shoal.replica.blobs import BlobStore
 from shoal.replica.fold import ARITHMETIC
 from shoal.replica.state import State, encode_state, initial_state, state_hash
 from shoal.runlog.chain import NO_HEAD, make_link, read_link
-from shoal.runlog.entries import Entry, Genesis
+from shoal.runlog.entries import Entry, Genesis, Seal
 from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
@@ -116,7 +118,8 @@ def play(fleet: Fleet, observer: Observer) -> Played:
     loop = SimLoop(fleet.seed, event_budget=NO_END)
     calm = _Calm(loop, fleet, observer)
     try:
-        return loop.run(calm.play())
+        with calm.bar:
+            return loop.run(calm.play())
     except BaseExceptionGroup as group:
         raise innermost(group) from group
 
@@ -189,6 +192,7 @@ class _Calm:
         self._identity = identity_of(fleet.seed, COORDINATOR)
         self._nodes: list[NodeService] = []
         self._entries = 0
+        self.bar = Bar()
         disk = SimDisk()
         found(disk, self._run, fleet)
         host = self._host(Computer(name=COORDINATOR), disk)
@@ -265,6 +269,8 @@ class _Calm:
 
     def _appended(self, entry: Entry) -> None:
         self._entries += 1
+        if isinstance(entry.body, Seal):
+            self.bar.at(*how_far(self._fleet.recipe, self._coordinator.runs[self._run].machine.view))
         self._observer.appended(entry)
 
     async def _look(self, node: NodeService) -> None:
@@ -279,6 +285,13 @@ class _Calm:
                 host = self._network.hosts[COORDINATOR]
                 self._spawn(host, self._coordinator.post(self._run, StopAsked(reason)), "stop")
                 return
+
+
+def how_far(recipe: Recipe, view: RunView) -> Far:
+    """By rounds or tokens, whichever the run has a budget of."""
+    if recipe.budget.tokens:
+        return view.totals.tokens, recipe.budget.tokens, "tokens"
+    return view.totals.rounds, recipe.budget.rounds or math.inf, "rounds"
 
 
 def found(disk: SimDisk, run: RunId, fleet: Fleet) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from shoal.apps.home import find_home
+from shoal.apps.progress import Bar, tracked
 from shoal.base.errors import ShoalError
 from shoal.chain.anvil import Anvil, fetch_anvil, find_anvil
 from shoal.chain.config import ChainConfig
@@ -145,7 +146,7 @@ def _roots_gas(bank: Bank, name: str, window_s: int = 0) -> dict[str, float]:
     )
     ring = bank.send(f"{name}.ring", "prepareRing", prepared, RING)
     early = [_root(bank, prepared, epoch) for epoch in (1, 2)][-1].gas_used
-    sent = [_root(bank, plain, epoch) for epoch in range(1, RING + 3)]
+    sent = [_root(bank, plain, epoch) for epoch in tracked(range(1, RING + 3), "roots")]
     table: dict[str, float] = {
         f"{name}_first_64": sent[1].gas_used,
         f"{name}_later": sent[-1].gas_used,
@@ -209,11 +210,14 @@ def _throughput(bank: Bank, count: int, say: Callable[[str], None]) -> float:
         sender.post(calls)
         sender.push(time.monotonic())
     busy = list(bank.senders)
-    while busy:
-        for sender in busy:
-            if any(item.state == FAILED for item in sender.push(time.monotonic())):
-                raise ShoalError("SH-CHAIN-10", "a transaction of the benchmark failed", "report this")
-        busy = [sender for sender in busy if bank.outbox.under_way(sender.account.address)]
+    with Bar() as bar:
+        while busy:
+            for sender in busy:
+                if any(item.state == FAILED for item in sender.push(time.monotonic())):
+                    raise ShoalError("SH-CHAIN-10", "a transaction of the benchmark failed", "report this")
+            left = {sender: len(bank.outbox.under_way(sender.account.address)) for sender in busy}
+            busy = [sender for sender in busy if left[sender]]
+            bar.at(each * len(bank.senders) - sum(left.values()), each * len(bank.senders), "transactions")
     took = time.perf_counter() - began
     say(f"{each * len(bank.senders)} stored, sent and mined in {took:.1f} s")
     return each * len(bank.senders) / took

@@ -18,6 +18,7 @@ import torch
 
 from shoal.apps.bench import calm
 from shoal.apps.bench.converge.corpus import Corpus, read_corpus
+from shoal.apps.progress import Bar, tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.coordinator.service import CoordinatorService
@@ -57,10 +58,13 @@ def measure(question: Question, say: Callable[[str], None]) -> dict[str, Any]:
     """Play both. Raises SH-RUN-01 if one comes to a standstill."""
     recipe = recipe_for(question)
     corpus = read_corpus(recipe.data)
-    say(f"{question.nodes} nodes, {question.rounds} rounds, nobody comes or goes")
-    still = _play(question, recipe, corpus, churning=False)
-    say(f"loss {still.loss:.4f}; now {question.replaced:.0%} are replaced every round")
-    moving = _play(question, recipe, corpus, churning=True)
+    outcomes = []
+    for churning in tracked((False, True), "runs"):
+        what = f"{question.replaced:.0%} are replaced every round" if churning else "nobody comes or goes"
+        say(f"{question.nodes} nodes, {question.rounds} rounds, {what}")
+        outcomes.append(_play(question, recipe, corpus, churning=churning))
+        say(f"loss {outcomes[-1].loss:.4f}")
+    still, moving = outcomes
     gap = moving.loss / still.loss - 1
     late = sum(taken > DEADLINE_S for taken in moving.rounds_s)
     return {
@@ -131,7 +135,8 @@ def _play(question: Question, recipe: Recipe, corpus: Corpus, *, churning: bool)
     loop = SimLoop(question.seed, event_budget=calm.NO_END)
     churn = _Churn(loop, question, recipe, corpus, churning=churning)
     try:
-        return loop.run(churn.play())
+        with churn.bar:
+            return loop.run(churn.play())
     except BaseExceptionGroup as group:
         raise calm.innermost(group) from group
 
@@ -147,6 +152,7 @@ class _Churn:
         self._identity = identity_of(question.seed, calm.COORDINATOR)
         self._nodes: dict[str, tuple[SimHost, NodeService]] = {}
         self._outcome = _Outcome()
+        self.bar = Bar()
         self._planned_ms = 0
         self._over = asyncio.Event()
         disk = SimDisk()
@@ -174,6 +180,7 @@ class _Churn:
             self._outcome.rounds_s.append((entry.time_ms - self._planned_ms) / 1000)
             self._outcome.updates += len(body.accepted)
             self._planned_ms = 0
+            self.bar.at(len(self._outcome.rounds_s), self._question.rounds, "rounds")
             if len(self._outcome.rounds_s) >= self._question.rounds:
                 self._over.set()
 

@@ -42,12 +42,12 @@ def measure(params: int, device: str, threads: int, say: Say) -> dict[str, Any]:
     stopwatch = Stopwatch(params, pick_device(device), threads)
     codecs: dict[str, Row] = {}
     names = [*CODECS, *(f"{kind}+feedback" for kind in WITH_FEEDBACK)]
-    for name in tracked(names, len(names), "codecs", plain=False):
+    for name in tracked(names, "codecs"):
         kind, _, feedback = name.partition("+")
         codecs[name] = _codec(stopwatch, CODECS[kind](), bool(feedback))
         say(f"{name:22} " + ", ".join(f"{key} {value:g}" for key, value in codecs[name].items()))
     others: dict[str, Any] = {}
-    for name, find in quantisers.OTHERS.items():
+    for name, find in tracked(quantisers.OTHERS.items(), "others"):
         quantiser = find()
         others[name] = _other(stopwatch, quantiser) if quantiser else "not installed"
         say(f"{name:22} {others[name]}")

@@ -18,6 +18,7 @@ import httpx
 from websockets.asyncio.client import connect
 
 from shoal.apps.bench.standing import Standing, standing
+from shoal.apps.progress import lasting
 
 ASK_EVERY_S, OPEN_S = 0.05, 120.0
 
@@ -91,7 +92,8 @@ async def _watch(coordinator: Standing, sockets: int, seconds: float) -> _Seen:
         while seen.pictures < sockets and not any(task.done() for task in tasks):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
     await asyncio.sleep(2.0)
-    await _ask(coordinator, seconds, seen)
+    with lasting(seconds):
+        await _ask(coordinator, seconds, seen)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -24,8 +24,10 @@ from shoal.apps.bench.calm import (
     Observer,
     WatchedLog,
     found,
+    how_far,
     innermost,
 )
+from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.coordinator.service import CoordinatorService
@@ -36,7 +38,7 @@ from shoal.node.options import NodeOptions
 from shoal.node.service import NodeService
 from shoal.node.session import Invitation
 from shoal.replica.state import State
-from shoal.runlog.entries import Entry
+from shoal.runlog.entries import Entry, Seal
 from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
@@ -77,8 +79,10 @@ def play(country: Country, observer: Observer) -> PlayedCountry:
     """Run it to the parent run's end. Raises what a node raises, and SH-RUN-01 if it comes to a standstill."""
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     loop = SimLoop(country.seed, event_budget=NO_END)
+    played = _Country(loop, country, observer)
     try:
-        return loop.run(_Country(loop, country, observer).play())
+        with played.bar:
+            return loop.run(played.play())
     except BaseExceptionGroup as group:
         raise innermost(group) from group
 
@@ -97,6 +101,7 @@ class _Country:
         self._network = CountedNetwork(loop)
         self._run = RunId(f"{country.seed:032x}")
         self._entries = 0
+        self.bar = Bar()
         self._hubs: list[HubService] = []
         self._nodes: list[NodeService] = []
         self._tasks: list[asyncio.Task[Any]] = []
@@ -200,4 +205,6 @@ class _Country:
 
     def _appended(self, entry: Entry) -> None:
         self._entries += 1
+        if isinstance(entry.body, Seal):
+            self.bar.at(*how_far(self._country.recipe, self._parent.runs[self._run].machine.view))
         self._observer.appended(entry)

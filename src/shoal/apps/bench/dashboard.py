@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from shoal.apps.bench.standing import Standing, standing
+from shoal.apps.progress import lasting
 from shoal.base.errors import ShoalError
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -88,7 +89,8 @@ def _look(coordinator: Standing, seconds: float, say: Callable[[str], None]) -> 
             page.locator("tr[data-row]").nth(10).wait_for(timeout=30_000)
             page.evaluate(_WATCH)
             say(f"a page is open; measuring for {seconds:g} s")
-            page.wait_for_timeout(seconds * 1000)
+            with lasting(seconds):
+                page.wait_for_timeout(seconds * 1000)
             found: list[float] = page.evaluate("window.painted")
         finally:
             browser.close()

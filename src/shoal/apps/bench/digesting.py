@@ -18,6 +18,7 @@ import torch
 
 from shoal.apps.bench import calm
 from shoal.apps.bench.overlapping import NUMBERED, TimedTrainer
+from shoal.apps.progress import tracked
 from shoal.base.layout import make_layout
 from shoal.data.manifest import Manifest
 from shoal.runlog.entries import Entry, Plan
@@ -72,7 +73,7 @@ class Window(calm.Observer):
 def measure(question: Question, say: Say) -> dict[str, Any]:
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
-    for nodes in question.nodes:
+    for nodes in tracked(question.nodes, "fleets"):
         plain = _plain(question, nodes)
         rows.append(_row(question, nodes, plain))
         say(", ".join(f"{key} {value}" for key, value in rows[-1].items()))

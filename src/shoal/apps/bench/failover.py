@@ -60,7 +60,7 @@ def measure(
         how = f"share a store, with a lease of {LEASE_S:g} s" if url else "have a store each"
         say(f"{nodes} nodes train; two coordinators {how}")
         taken = []
-        for number in tracked(range(times), times, "kills", plain=False):
+        for number in tracked(range(times), "kills"):
             taken.append(pair.kill_leader())
             say(f"kill {number + 1} of {times}: the next seal came after {taken[-1]:.2f} s")
     return {

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
+from shoal.apps.progress import tracked
 from shoal.base.layout import make_layout
 from shoal.codec import CODECS
 from shoal.replica.fold import FoldRules, SealedBlob, fold
@@ -29,14 +30,14 @@ def measure(params: int, updates: int, threads: int, say: Callable[[str], None])
     random = torch.Generator().manual_seed(0)
     values = torch.empty(params)
     blobs = []
-    for number in range(updates):
+    for number in tracked(range(updates), "updates"):
         payload = codec.encode(values.normal_(0, 1e-3, generator=random))
         blobs.append(SealedBlob(encode_update([(0, payload)]), 100 + number))
     state = initial_state(
         make_layout([("weights", (params,))]), values.normal_(generator=random), rules.outer.slots
     )
     fold_s, copy_s = [], []
-    for number in range(REPEATS):
+    for number in tracked(range(REPEATS), "runs"):
         copy_s.append(_timed(lambda: _copy(state)))
         fold_s.append(_timed(lambda: fold(state, (0,), blobs, rules)))
         say(f"run {number + 1} of {REPEATS}: fold {fold_s[-1]:.2f} s, copy {copy_s[-1]:.2f} s")

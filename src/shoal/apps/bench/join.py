@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from shoal.apps.progress import growing
 from shoal.base.errors import ShoalError
 from shoal.base.layout import make_layout
 from shoal.lab.lab import Lab
@@ -117,7 +118,8 @@ def _in_lab(
         say("joining over emulated lines")
         order = {**wish, "seeders": seeders, "down_bytes_s": 0}
         command = [sys.executable, "-m", MODULE, "join", str(folder / "joiner"), json.dumps(order)]
-        done = lab.run("joiner", command, timeout_s=GIVE_UP_S)
+        with growing(folder / "joiner", wish["size_bytes"]):
+            done = lab.run("joiner", command, timeout_s=GIVE_UP_S)
         report = lab.report()
     if done.code != 0:
         raise ShoalError("SH-RUN-01", f"the joiner failed: {done.errors[-500:]}", "try --no-lab")
@@ -151,9 +153,11 @@ def _on_loopback(question: Question, folder: Path, wish: dict[str, Any]) -> dict
         ]
         order = {**wish, "seeders": seeders, "down_bytes_s": question.down_mbit * 1e6 / 8}
         command = [sys.executable, "-m", MODULE, "join", str(folder / "joiner"), json.dumps(order)]
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, check=True, timeout=GIVE_UP_S, env={**os.environ, **ENVIRONMENT}
-        )
+        environment = {**os.environ, **ENVIRONMENT}
+        with growing(folder / "joiner", wish["size_bytes"]):
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, check=True, timeout=GIVE_UP_S, env=environment
+            )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

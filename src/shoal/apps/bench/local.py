@@ -17,6 +17,7 @@ from typing import Any
 
 from shoal.apps.demo_processes import Family
 from shoal.apps.home import find_home
+from shoal.apps.progress import lasting
 from shoal.base.errors import ShoalError
 from shoal.runlog.chain import read_link
 from shoal.runlog.entries import Seal
@@ -25,7 +26,7 @@ from shoal.worlds.real.sqlstore import SqlLogStore
 
 RECIPE = "stdlib-gpt"
 SETTINGS = ["budget.rounds=1000000", "evaluation.every=1000000"]
-START_S = 120.0
+START_S, LOOK_S = 120.0, 2.0
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
@@ -71,7 +72,8 @@ def _lonely(count: int, seconds: float, say: Callable[[str], None]) -> float:
             assert child.stdin is not None
             child.stdin.write("go\n")
             child.stdin.flush()
-        return sum(float(child.stdout.readline()) for child in children if child.stdout)
+        with lasting(seconds):
+            return sum(float(child.stdout.readline()) for child in children if child.stdout)
     finally:
         for child in children:
             child.kill()
@@ -105,15 +107,15 @@ def _connected(count: int, seconds: float, folder: Path, say: Callable[[str], No
 def _wait(store: str, seconds: float, say: Callable[[str], None]) -> list[tuple[int, int]]:
     """Let the run go on for so long after its first seal; (time, tokens) of each."""
     deadline = time.monotonic() + START_S
-    seals: list[tuple[int, int]] = []
-    while not seals or time.monotonic() < deadline:
-        time.sleep(2.0)
-        found = _seals(store)
-        if found and not seals:
-            deadline = time.monotonic() + seconds
-        if not found and time.monotonic() > deadline:
+    while not (seals := _seals(store)):
+        if time.monotonic() > deadline:
             raise ShoalError("SH-RUN-01", "no round was sealed", "see whether `shoal demo` works here")
-        seals = found
+        time.sleep(LOOK_S)
+    ends = time.monotonic() + seconds
+    with lasting(seconds):
+        while time.monotonic() < ends:
+            time.sleep(LOOK_S)
+            seals = _seals(store)
     say(f"{len(seals)} rounds sealed")
     return seals
 

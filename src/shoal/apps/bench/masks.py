@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import torch
 
+from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId
 from shoal.secagg.collector import Collector, Stage, Total
@@ -113,7 +114,7 @@ class _Round:
                 node for node in hub.waiting_for if hub.stage < Stage.NUMBERS or node not in self._gone
             ]
             self._say(f"{hub.stage.name.lower()} of {len(answering)} nodes")
-            for node in answering:
+            for node in tracked(answering, "nodes"):
                 _sound(self._answer(node))
             _sound(self._clocks.timed("hub", hub.close))
         self._say("taking the masks off the sum")

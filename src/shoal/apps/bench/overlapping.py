@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from shoal.apps.bench import calm
+from shoal.apps.progress import tracked
 from shoal.base.ids import BlobId
 from shoal.base.layout import Layout, make_layout
 from shoal.data.assignment import Indices
@@ -87,7 +88,7 @@ def measure(loads: list[Load], say: Say) -> dict[str, Any]:
     """Every load on the same links."""
     torch.set_num_threads(1)
     rows = []
-    for load in loads:
+    for load in tracked(loads, "runs"):
         rows.append(_row(load))
         say(", ".join(f"{key} {value}" for key, value in rows[-1].items()))
     return {"rate_mbit_s": RATE_BYTES_S * 8 / 1e6, "latency_ms": LATENCY_S * 1000, "runs": rows}

@@ -16,6 +16,7 @@ import torch
 
 from shoal.apps.bench import calm
 from shoal.apps.bench.converge.corpus import Corpus, read_corpus
+from shoal.apps.progress import tracked
 from shoal.strategy.private import guarantee_of
 from shoal.strategy.recipe import Recipe, parse_recipe
 from shoal.training.spec import SgdSpec
@@ -42,10 +43,11 @@ def measure(epsilon: float, nodes: int, seed: int, rounds: int, say: Callable[[s
     private = recipe_for(epsilon, nodes, seed, rounds, batch, rate)
     say(f"{nodes} nodes, {rounds} rounds of {STEPS} steps on about {batch} of {guarantee.part_items} samples")
     say(f"epsilon {epsilon:g} at delta {DELTA:g} takes noise of {guarantee.noise:.3f} times the clip")
-    without = _train(plain, corpus, nodes, seed)[0]
-    say(f"without privacy: accuracy {without:.4f}")
-    accuracy, steps = _train(private, corpus, nodes, seed)
+    (without, _), (accuracy, steps) = (
+        _train(recipe, corpus, nodes, seed) for recipe in tracked((plain, private), "trainings")
+    )
     spent = guarantee.epsilon(steps)
+    say(f"without privacy: accuracy {without:.4f}")
     say(f"with epsilon {spent:.3f}: accuracy {accuracy:.4f}")
     return {
         "accuracy": accuracy,

@@ -41,7 +41,7 @@ def measure(nodes: int, kills: int, say: Callable[[str], None]) -> dict[str, Any
             say(f"{nodes} nodes start")
             fleet.start()
             results = []
-            for number in tracked(range(kills), kills, "kills", plain=False):
+            for number in tracked(range(kills), "kills"):
                 results.append(fleet.kill_and_wait())
                 say(
                     f"kill {number + 1}: planned again after {results[-1].planned_s:.1f} s, {results[-1].told()}"

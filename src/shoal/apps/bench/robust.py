@@ -17,6 +17,7 @@ from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
 from shoal.aggregate.base import Aggregator, Guarded
 from shoal.apps.bench.attacks_setting import DEFAULT_RULE
 from shoal.apps.bench.outside_rules import byzfl_rules
+from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.base.layout import make_layout
 from shoal.codec import CODECS
@@ -57,7 +58,7 @@ def measure(
     random = torch.Generator().manual_seed(0)
     common, values = torch.randn(params, generator=random) * 1e-3, torch.empty(params)
     blobs = []
-    for _ in range(updates):
+    for _ in tracked(range(updates), "updates"):
         values.normal_(0, 1e-3, generator=random).add_(common)
         blobs.append(SealedBlob(encode_update([(0, made.encode(values))]), 100))
     layout = make_layout([("weights", (params,))])
@@ -70,7 +71,7 @@ def measure(
 
     theirs, repeats = _outside(params, updates), REPEATS if params < LARGE else REPEATS // 3
     rows = {}
-    for name in chosen:
+    for name in tracked(chosen, "rules"):
         rule = AGGREGATORS[name]()
         if isinstance(rule, Guarded) and (why := rule.refusal(updates)):
             say(f"{name} is left out: {why}")

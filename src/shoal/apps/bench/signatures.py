@@ -12,6 +12,7 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
+from shoal.apps.progress import tracked
 from shoal.wire.identity import Identity, Signer, forget_checks, verify
 
 CLAIM_BYTES = 600
@@ -20,7 +21,7 @@ CLAIM_BYTES = 600
 def measure(times: int, say: Callable[[str], None]) -> dict[str, Any]:
     identity = Identity.generate()
     found: dict[str, Any] = {}
-    for kind, signer in (("ed25519", identity), ("hybrid", identity.hybrid)):
+    for kind, signer in tracked((("ed25519", identity), ("hybrid", identity.hybrid)), "kinds"):
         say(f"{times} {kind} signatures, made and checked")
         found[kind] = _of(signer, times)
     found["keys_ms"] = 1000 * median(_timed(lambda: Identity.generate().hybrid) for _ in range(20))
@@ -29,7 +30,7 @@ def measure(times: int, say: Callable[[str], None]) -> dict[str, Any]:
 
 def _of(signer: Signer, times: int) -> dict[str, Any]:
     making, checking, size = [], [], 0
-    for _ in range(times):
+    for _ in tracked(range(times), "signatures"):
         payload = os.urandom(CLAIM_BYTES)
         began = time.perf_counter()
         signature = signer.sign("Claim", payload)

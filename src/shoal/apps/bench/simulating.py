@@ -14,7 +14,7 @@ def measure(seeds: int, first: int) -> dict[str, Any]:
     toys = [seed for seed in range(first, first + seeds * 2) if seed % TORCH_EVERY][:seeds]
     run_seed(toys[0])  # Imports and caches warm up.
     outcomes = []
-    for seed in tracked(toys, len(toys), "seeds"):
+    for seed in tracked(toys, "seeds"):
         outcomes.append(run_seed(seed))
     cpu_s = sum(outcome.cpu_s for outcome in outcomes)
     return {

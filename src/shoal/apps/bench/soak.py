@@ -23,7 +23,7 @@ from shoal.apps.bench.soak_checks import Disks, Noted, what_is_lost
 from shoal.apps.demo_processes import Child, Family
 from shoal.apps.home import Home, make_folder
 from shoal.apps.ports import open_port
-from shoal.apps.progress import Bar
+from shoal.apps.progress import lasting
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.worlds.real.keys import load_or_create_identity
@@ -143,9 +143,8 @@ class _Soak:
         end = time.monotonic() + seconds
         self._half_time = end - seconds / 2
         kill_at, back = self._next_kill(), dict[str, float]()
-        with Bar(plain=False) as bar:
-            while (left_s := end - time.monotonic()) > 0:
-                bar.at(seconds - left_s, seconds, "seconds")
+        with lasting(seconds):
+            while time.monotonic() < end:
                 time.sleep(LOOK_S)
                 self._sample()
                 for name in [name for name, at in back.items() if time.monotonic() >= at]:

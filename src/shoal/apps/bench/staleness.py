@@ -16,6 +16,7 @@ import torch
 
 from shoal.apps.bench import calm
 from shoal.apps.bench.converge.corpus import read_corpus
+from shoal.apps.progress import tracked
 from shoal.base.ids import NodeId
 from shoal.replica.state import State
 from shoal.runlog.entries import Claim, Entry, Plan, Seal
@@ -123,7 +124,7 @@ def measure(nodes: int, seed: int, say: Say, target: float = TARGET) -> dict[str
     """Every rule on the same fleet."""
     torch.set_num_threads(1)
     rows = {}
-    for name, strategy in RULES.items():
+    for name, strategy in tracked(RULES.items(), "rules"):
         rows[name] = _row(_recipe(strategy, nodes, seed), target)
         say(f"{name:24} " + ", ".join(f"{key} {value}" for key, value in rows[name].items()))
     adaptive = rows[ADAPTIVE]

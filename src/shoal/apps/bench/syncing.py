@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 
 from shoal.apps.bench.sync_process import Job, sync_recipe
+from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.lab.lab import Lab
 from shoal.lab.library import parse_fleet
@@ -145,13 +146,15 @@ def _play(lab: Lab, events: _Events, say: Say) -> dict[str, Any]:
 def _wait_for_syncs(events: _Events, after: int, count: int, hosts: Sequence[str], limit_s: float) -> int:
     """Wait until so many rounds from `after` on are everywhere; the last of them."""
 
-    def done() -> int | None:
+    def done(bar: Bar) -> int | None:
         found = events.read()
         numbers = sorted(n for what, n in found if what == "adopted" and len(found[what, n]) == len(hosts))
         new = [number for number in numbers if number >= after]
+        bar.at(len(new), count, "syncs")
         return new[count - 1] if len(new) >= count else None
 
-    return int(_until(done, limit_s, f"{count} syncs"))
+    with Bar() as bar:
+        return int(_until(lambda: done(bar), limit_s, f"{count} syncs"))
 
 
 def _sync_s(found: dict[tuple[str, int], dict[str, float]], number: int, hosts: Sequence[str]) -> float:

@@ -20,6 +20,7 @@ from typing import Any
 
 from shoal.apps.api.client import ApiClient
 from shoal.apps.bench.standing import end_process, served, start_process, until_said
+from shoal.apps.progress import tracked
 from shoal.apps.recipes import shipped
 
 LINE = "the quick brown fox number {} jumps over the lazy dog and writes {} lines of Python\n"
@@ -32,8 +33,11 @@ def measure(kilobytes: int, times: int, say: Callable[[str], None]) -> dict[str,
         say(
             f"{times} runs of {kilobytes} kB, their nodes started with the ticket, then as many waiting for it"
         )
-        cold = [_one(api, Path(folder), kilobytes, number, warm=False) for number in range(times)]
-        warm = [_one(api, Path(folder), kilobytes, times + number, warm=True) for number in range(times)]
+        found = [
+            _one(api, Path(folder), kilobytes, number, warm=number >= times)
+            for number in tracked(range(2 * times), "runs")
+        ]
+        cold, warm = found[:times], found[times:]
     return {
         "seconds_to_first_step": _median(cold, "all"),
         "slowest_seconds_to_first_step": max(one["all"] for one in cold),

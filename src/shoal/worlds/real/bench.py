@@ -18,8 +18,9 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,16 +56,28 @@ class _Sender:
     peer: str
 
 
-def measure_blob(size_bytes: int) -> dict[str, float]:
-    """Move a blob of `size_bytes` both ways, best of three. MB/s are 10^6 bytes a second.
+def measure_blob(
+    size_bytes: int, moved: Callable[[int, int], None] = lambda done, total: None
+) -> dict[str, float]:
+    """Move a blob of `size_bytes` both ways, best of three; `moved` hears how often. MB/s are 10^6 bytes a second.
 
     Both ends are fresh processes, since the caller's heap would colour the result.
     """
     if size_bytes < 1:
         raise ValueError("a blob has at least one byte")
     command = [sys.executable, "-m", "shoal.worlds.real.bench", "receive", str(size_bytes)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=10 * _TIMEOUT_S)
-    return {str(name): float(value) for name, value in json.loads(done.stdout).items()}
+    lines: list[str] = []
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        too_long = threading.Timer(10 * _TIMEOUT_S, child.kill)
+        too_long.start()
+        for line in child.stdout:
+            lines.append(line)
+            moved(min(len(lines), 1 + ROUNDS), 1 + ROUNDS)
+        too_long.cancel()
+    if child.returncode:
+        raise subprocess.CalledProcessError(child.returncode, command)
+    return {str(name): float(value) for name, value in json.loads(lines[-1]).items()}
 
 
 def _receive(size_bytes: int) -> None:
@@ -92,6 +105,7 @@ async def _rounds(sender: _Sender, disk: FileDisk, size_bytes: int, blob: BlobId
         for _ in range(1 + ROUNDS):
             bare_s.append(await _timed_bare(sender, size_bytes))
             peer_s.append(await _timed_peer(swarm, store, sender, size_bytes, blob))
+            _print({})
     # The first round of each pays for memory that the system has not handed out before, and for connections.
     return min(bare_s[1:]), min(peer_s[1:])
 

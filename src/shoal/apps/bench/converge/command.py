@@ -17,6 +17,7 @@ from shoal.apps.bench.converge.frontier import Row, rows_of
 from shoal.apps.bench.converge.outcome import Comparison
 from shoal.apps.bench.converge.setup import Question, Say, make_setup
 from shoal.apps.bench.converge.twin import Twins
+from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.strategy.presets import PRESETS
 
@@ -31,7 +32,7 @@ def compare(presets: Sequence[str], question: Question, engine: str, say: Say) -
     twins, rows = Twins(), []
     # A small model gains nothing from more, nor does the fold of sparse updates, and last digits would depend on them.
     torch.set_num_threads(1)
-    for setup, train in zip(setups, engines, strict=True):
+    for setup, train in tracked(list(zip(setups, engines, strict=True)), "presets"):
         began = time.monotonic()
         sync_loss = twins.loss(setup, say)
         outcome = train(setup, say)

@@ -87,7 +87,7 @@ class _Run:
         self.steps = 0
         """Inner steps of each worker that reached the global state."""
         self.sent_bytes = 0
-        self.bar = Bar(plain=False)
+        self.bar = Bar()
         self._setup, self._fleet, self._say, self._told = setup, fleet, say, time.monotonic()
         self._rules = setup.recipe.strategy.fold_rules()
         self._items = setup.corpus.manifest.train_items

@@ -12,7 +12,6 @@ from shoal.apps.bench.converge.outcome import Outcome
 from shoal.apps.bench.converge.setup import Say, Setup
 from shoal.apps.bench.converge.simulated import Teller, stated, step_seconds, with_snapshots
 from shoal.apps.bench.converge.twin import make_trainer, validate
-from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.base.layout import Layout
@@ -34,18 +33,17 @@ def train(setup: Setup, say: Say) -> Outcome:
     fragments = strategy.schedule.fragments
     layout = make_trainer(setup, fragments).layout
     sizes = tuple(len(range(number, setup.workers, REGIONS)) for number in range(REGIONS))
-    with Bar(plain=False) as bar:
-        played = country.play(
-            country.Country(
-                recipe=_for_hubs(with_snapshots(setup.recipe, layout.numel, setup.workers), max(sizes)),
-                manifest=setup.corpus.manifest,
-                make_trainer=lambda: make_trainer(setup, fragments),
-                regions=sizes,
-                step_s=step_seconds(strategy.region),
-                seed=setup.seed,
-            ),
-            Teller(setup, say, bar),
-        )
+    played = country.play(
+        country.Country(
+            recipe=_for_hubs(with_snapshots(setup.recipe, layout.numel, setup.workers), max(sizes)),
+            manifest=setup.corpus.manifest,
+            make_trainer=lambda: make_trainer(setup, fragments),
+            regions=sizes,
+            step_s=step_seconds(strategy.region),
+            seed=setup.seed,
+        ),
+        Teller(setup, say),
+    )
     return _outcome(setup, layout, played)
 
 

@@ -13,7 +13,6 @@ from shoal.apps.bench import calm
 from shoal.apps.bench.converge.outcome import Outcome
 from shoal.apps.bench.converge.setup import Say, Setup
 from shoal.apps.bench.converge.twin import make_trainer, validate
-from shoal.apps.progress import Bar
 from shoal.base.layout import Layout
 from shoal.base.units import show_bytes
 from shoal.codec.base import Codec
@@ -42,8 +41,7 @@ def train(setup: Setup, say: Say) -> Outcome:
         step_s=step_seconds(setup.recipe.strategy),
         seed=setup.seed,
     )
-    with Bar(plain=False) as bar:
-        played = calm.play(fleet, Teller(setup, say, bar))
+    played = calm.play(fleet, Teller(setup, say))
     return _outcome(setup, layout, played)
 
 
@@ -65,8 +63,8 @@ def step_seconds(strategy: Strategy) -> float:
 class Teller(calm.Observer):
     """Tells how far the run is, now and then."""
 
-    def __init__(self, setup: Setup, say: Say, bar: Bar) -> None:
-        self._setup, self._say, self._bar = setup, say, bar
+    def __init__(self, setup: Setup, say: Say) -> None:
+        self._setup, self._say = setup, say
         self._told = time.monotonic()
         self._steps = self._sent_bytes = 0
 
@@ -77,7 +75,6 @@ class Teller(calm.Observer):
         sealed = [claim for claim in claims if claim is not None]
         self._steps += sum(claim.steps for claim in sealed)
         self._sent_bytes += sum(claim.size_bytes for claim in sealed)
-        self._bar.at(self._steps / self._setup.workers, self._setup.steps, "steps")
         if time.monotonic() - self._told > SAY_EVERY_S and sealed:
             self._told = time.monotonic()
             loss = sum(claim.loss for claim in sealed) / len(sealed)

@@ -64,7 +64,7 @@ def train_twin(setup: Setup, say: Say) -> float:
     inner, told = setup.twin_inner, time.monotonic()
     step_of, evaluate = _learner(setup, inner)
     each, items = setup.workers * inner.batch_size, setup.corpus.manifest.train_items
-    for step in tracked(range(setup.steps), setup.steps, "steps", plain=False):
+    for step in tracked(range(setup.steps), "steps"):
         loss = step_of(sample_indices(setup.seed, step * each, each, items), step)
         if time.monotonic() - told > SAY_EVERY_S:
             told = time.monotonic()
