@@ -1,7 +1,8 @@
 """`shoal bench robust`: the fold's time under each rule, against the plain mean's and `byzfl`'s.
 
 In flow sizes; out flow seconds and ratios. Invariant: every rule folds the same updates into the same state, and the
-mean is timed again beside each of them, so that a ratio is of two times from one moment.
+mean is timed again beside each of them, so that a ratio is of two times from one moment. A rule's share of a round is
+of that fold and a node's local steps, trained here before.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -17,6 +19,7 @@ from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
 from shoal.aggregate.base import Aggregator, Guarded
 from shoal.apps.bench.attacks_setting import DEFAULT_RULE
 from shoal.apps.bench.outside_rules import byzfl_rules
+from shoal.apps.bench.robust_round import LocalSteps, local_steps_of
 from shoal.apps.progress import tracked
 from shoal.base.errors import ShoalError
 from shoal.base.layout import make_layout
@@ -47,12 +50,20 @@ Say = Callable[[str], None]
 
 
 def measure(
-    params: int, updates: int, threads: int, codec: str, chosen: Sequence[str], say: Say
+    params: int,
+    updates: int,
+    threads: int,
+    codec: str,
+    chosen: Sequence[str],
+    say: Say,
+    *,
+    training: bool = True,
 ) -> dict[str, Any]:
     """Each rule's best of a few, the mean in turn with it. Raises SH-RECIPE-02 for an unknown rule or codec."""
     chosen = chosen or ROBUST
     _check(chosen, codec)
     torch.set_num_threads(threads or os.cpu_count() or 1)
+    local = _local_steps(params, say) if training else None
     made, outer = CODECS[codec](), OUTER_OPTIMIZERS["nesterov"]()
     say(f"making a state of {params:,} parameters and {updates} {codec} updates")
     random = torch.Generator().manual_seed(0)
@@ -77,13 +88,15 @@ def measure(
             say(f"{name} is left out: {why}")
             continue
         times = [(fold_s(AGGREGATORS["mean"]()), fold_s(rule)) for _ in range(repeats)]
+        own_s, mean_s = min(own for _, own in times), min(mean for mean, _ in times)
         rows[name] = {
-            "fold_s": round(min(own for _, own in times), 4),
-            "mean_fold_s": round(min(mean for mean, _ in times), 4),
-            "ratio": round(min(own for _, own in times) / min(mean for mean, _ in times), 3),
+            "fold_s": round(own_s, 4),
+            "mean_fold_s": round(mean_s, 4),
+            "ratio": round(own_s / mean_s, 3),
             "byzfl_s": _byzfl_s(theirs.get(name), blobs, params, made),
+            "share_of_round": round(own_s / (own_s + local.seconds), 4) if local else None,
         }
-        say(f"{name:18} {rows[name]['fold_s']:8.3f} s, {rows[name]['ratio']:5.2f} times the mean's fold")
+        say(f"{name:18} {own_s:8.3f} s, {own_s / mean_s:5.2f} times the mean's fold")
     return {
         "params": params,
         "updates": updates,
@@ -91,8 +104,17 @@ def measure(
         "threads": torch.get_num_threads(),
         "default": DEFAULT_RULE,
         "default_ratio": rows.get(DEFAULT_RULE, {}).get("ratio"),
+        "default_share_of_round": rows.get(DEFAULT_RULE, {}).get("share_of_round"),
+        "local_steps": asdict(local) if local else None,
         "rules": rows,
     }
+
+
+def _local_steps(params: int, say: Say) -> LocalSteps:
+    say(f"training a GPT of about {params:,} parameters for the length of a round")
+    local = local_steps_of(params)
+    say(f"a round has {local.steps} steps of {local.step_s:.2f} s with {local.params:,} parameters")
+    return local
 
 
 def _check(chosen: Sequence[str], codec: str) -> None:
@@ -140,9 +162,10 @@ def _timed(job: Callable[[], object]) -> float:
 
 def table(result: dict[str, Any]) -> list[str]:
     """For people."""
-    head = f"{'rule':18} {'fold s':>9} {'x mean':>7} {'byzfl s':>9}"
+    head = f"{'rule':18} {'fold s':>9} {'x mean':>7} {'byzfl s':>9} {'of round':>9}"
     lines = [f"{result['params']:,} parameters, {result['updates']} {result['codec']} updates", head]
     for name, row in result["rules"].items():
         theirs = f"{row['byzfl_s']:9.3f}" if row["byzfl_s"] is not None else f"{'none':>9}"
-        lines.append(f"{name:18} {row['fold_s']:9.3f} {row['ratio']:7.2f} {theirs}")
+        share = f"{row['share_of_round']:9.2%}" if row["share_of_round"] is not None else f"{'-':>9}"
+        lines.append(f"{name:18} {row['fold_s']:9.3f} {row['ratio']:7.2f} {theirs} {share}")
     return lines

@@ -124,11 +124,22 @@ def test_the_commands_print_one_object() -> None:
     assert found["attackers"] == 3
 
 
+def timed(*options: str) -> dict[str, Any]:
+    words = ["robust", "--params", "20000", "--updates", "8", "--threads", "1", "--json", *options]
+    found: dict[str, Any] = json.loads(CliRunner().invoke(app, words).stdout.splitlines()[-1])
+    return found
+
+
+def test_a_rule_is_timed_beside_the_steps_of_a_round() -> None:
+    found = timed("--rule", "robust")
+    local, row = found["local_steps"], found["rules"]["robust"]
+    whole = row["fold_s"] + local["steps"] * local["step_s"]
+    assert found["default_share_of_round"] == pytest.approx(row["fold_s"] / whole, abs=1e-4)
+
+
 def test_rules_are_timed_beside_the_mean_and_byzfl() -> None:
-    done = CliRunner().invoke(
-        app, ["robust", "--params", "20000", "--updates", "8", "--threads", "1", "--json"]
-    )
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = timed("--no-training")
+    assert found["local_steps"] is found["default_share_of_round"] is None
     assert found["default_ratio"] == found["rules"]["robust"]["ratio"] > 0
     assert (found["rules"]["krum"]["byzfl_s"] is not None) == bool(byzfl_rules(1))
     assert "bulyan" in found["rules"]
