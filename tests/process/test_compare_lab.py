@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal.apps.bench.plan import Question, in_lab
+from shoal.apps.lab_scaling import compare
 from shoal.lab.library import fleet_from
 
 HOSTS = [
@@ -24,3 +25,11 @@ def test_planned_against_naive_in_the_lab() -> None:
     assert found["lab_valid"] is False, "nothing was measured"
     assert [one.split(":")[0] for one in said[-6::2]] == ["planned", "ddp", "local-sgd"]
     assert any("the last round took" in reason for reason in found["reasons"])
+
+
+@pytest.mark.long
+def test_two_nodes_do_nearly_twice_the_work_of_one_in_the_lab() -> None:
+    fleet = fleet_from({"name": "two", "step": "200 ms", "hosts": [{**HOSTS[0], "speed": 1}]})
+    one, two = compare(fleet, (1, 2), 15.0, 0, lambda text: None)
+    assert one.linear == 1.0 and two.possible_samples_per_s == 2 * one.possible_samples_per_s
+    assert 0.5 < two.linear < 1.5 and 0.5 < one.throughput_share <= 1.05

@@ -140,10 +140,11 @@ def test_mistakes_are_explained(fleet: Path) -> None:
     bad = fleet.with_name("bad.yaml")
     bad.write_text("hosts: [{name: a, up: 100}]")
     for words, code in (
-        (["nowhere.yaml", "--", "true"], "SH-LAB-01"),
-        ([str(bad), "--", "true"], "SH-LAB-02"),
-        ([str(fleet), "--on", "nobody", "--", "true"], "SH-LAB-02"),
-        ([str(fleet)], "SH-LAB-02"),
+        (["run", "nowhere.yaml", "--", "true"], "SH-LAB-01"),
+        (["run", str(bad), "--", "true"], "SH-LAB-02"),
+        (["run", str(fleet), "--on", "nobody", "--", "true"], "SH-LAB-02"),
+        (["run", str(fleet)], "SH-LAB-02"),
+        (["scaling", str(fleet)], "SH-LAB-02"),
     ):
-        done = run([*SHOAL, "lab", "run", *words])
+        done = run([*SHOAL, "lab", *words])
         assert done.returncode == 1 and f"error {code}" in done.stderr, (words, done.stderr)

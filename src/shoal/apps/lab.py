@@ -18,6 +18,7 @@ import typer
 
 from shoal.apps.printable import printable
 from shoal.apps.progress import Bar, lasting, say
+from shoal.apps.sizes import sizes_in
 from shoal.base.units import duration_s, show_bytes
 from shoal.lab.fleet import Fleet
 from shoal.lab.lab import EMULATORS, Lab
@@ -30,6 +31,8 @@ from shoal.lab.running import Outcome, plan, run_plan
 TIMED_OUT = 124
 SHOWN_EVENTS = 12
 LONGEST = 4000
+MOST_NODES = 64
+"""In a comparison of sizes: each is a process here."""
 
 app = typer.Typer(no_args_is_help=True, help="Run real programs on emulated networks.")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object, and nothing else, to stdout.")]
@@ -73,6 +76,32 @@ def run(
             )
     _show_outcome(outcome, as_json)
     raise typer.Exit(TIMED_OUT if outcome.timed_out else 1 if outcome.failed else 0)
+
+
+@app.command()
+def scaling(
+    fleet: Annotated[str, typer.Argument(metavar="FLEET", help="A fleet file, or a shipped one's name.")] = (
+        "campus"
+    ),
+    nodes: Annotated[str, typer.Option(help="Sizes to compare, the first against the others.")] = "1,8",
+    seconds: Annotated[float, typer.Option(min=5.0, max=3600.0, help="So long each size trains.")] = 60.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything that is drawn.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """How much useful work more nodes do, by real processes: samples in sealed updates, against what their devices
+    could."""
+    from shoal.apps.lab_scaling import compare
+
+    rows = compare(find_fleet(fleet), sizes_in(nodes, MOST_NODES), seconds, seed, say)
+    if as_json:
+        print(json.dumps({"fleet": fleet, "seconds": seconds, "sizes": [asdict(row) for row in rows]}))
+        return
+    for row in rows:
+        valid = "" if row.lab_valid else f" (lab not valid: {'; '.join(row.lab_reasons)})"
+        print(
+            f"{row.nodes:>5} nodes: {row.useful_samples_per_s:g} samples/s, {row.throughput_share:.1%} of what their "
+            f"devices could, {row.linear:.1%} of linear{valid}"
+        )
 
 
 @app.command(name="list")

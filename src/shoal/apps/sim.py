@@ -20,6 +20,7 @@ from typing import NamedTuple
 import typer
 
 from shoal.apps.progress import say, tracked
+from shoal.apps.sizes import sizes_in
 from shoal.base.units import duration_s
 from shoal.worlds.simulated.chaos import Outcome, run_seed
 
@@ -152,13 +153,7 @@ def scaling(
     from shoal.apps.simulated_scaling import compare
     from shoal.lab.library import find_fleet
 
-    try:
-        sizes = tuple(int(size) for size in nodes.split(","))
-    except ValueError:
-        raise typer.BadParameter("whole numbers with commas, e.g. 1,10,50", param_hint="--nodes") from None
-    if not all(0 < size <= 4096 for size in sizes):
-        raise typer.BadParameter("1 to 4096 nodes", param_hint="--nodes")
-    rows = compare(find_fleet(name), sizes, seed)
+    rows = compare(find_fleet(name), sizes_in(nodes, 4096), seed)
     if as_json:
         print(json.dumps({"fleet": name, "sizes": [asdict(row) for row in rows]}))
         return
