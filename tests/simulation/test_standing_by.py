@@ -19,6 +19,7 @@ def test_what_a_stand_by_keeps_does_not_grow_with_the_rounds() -> None:
     fleet = Fleet(nodes=2, recipe=toy_recipe(storage=storage))
     disk, identity = SimDisk(), Identity(b"stand-by".ljust(32, b"."))
     room = BlobStore(SubDisk(disk, f"runs/{RUN}"), lambda point: None)
+    evidence = room.put(b"from when it led")
     kept: list[int] = []
 
     async def story() -> None:
@@ -35,6 +36,7 @@ def test_what_a_stand_by_keeps_does_not_grow_with_the_rounds() -> None:
             kept.append(room.used_bytes())
         (view,) = copies.views()
         assert all(room.has(blob) for blob, _, _ in lasting_blobs(view)), "all that it would need"
+        assert room.has(evidence), "and what else it has"
 
     fleet.play(story)
     assert 0 < max(kept[15:]) <= max(kept[5:15]), kept

@@ -1,18 +1,20 @@
 """What a coordinator that stands by copies: the states and data it would need if it had to lead now.
 
 In flow the store's logs and the leader's blobs; out flow blobs on this machine. Invariant: nothing here writes
-to the store, a leader that does not answer costs one attempt, and no more is kept than the leader keeps.
+to the store, a leader that does not answer costs one attempt, and no more states are kept than a leader keeps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from shoal.base.host import Host, Peer
 from shoal.base.ids import BlobId, NodeId, RunId
 from shoal.base.logstore import LogStore
 from shoal.checkpoint.keeping import retain
+from shoal.coordinator.changing import CHANGES, WISH_PREFIX, changed_recipe
 from shoal.data.manifest import blobs as data_blobs
 from shoal.replica.blobs import BlobStore
 from shoal.replica.swarm import Swarm
@@ -32,10 +34,18 @@ def lasting_blobs(view: RunView) -> Iterator[tuple[BlobId, int | None, tuple[Nod
             yield blob, None, ()
 
 
-def tidy(view: RunView, blobs: BlobStore, storage: Storage, needed: Collection[BlobId]) -> None:
-    """Let go of what neither the run nor its owner's rules need any more."""
+def let_go_of_states(view: RunView, blobs: BlobStore, storage: Storage) -> None:
+    """Remove states that neither the run nor its owner's rules need any more, oldest first, until those left of them
+    take no more than the owner allows. Nothing else goes: what else is here is from when this coordinator led."""
     retain(view, blobs, storage.retention)
-    blobs.prune(needed, view.round, spare_bytes=storage.keep_bytes)
+    needed = view.needed_blobs()
+    old = {saved.blob: blobs.size(saved.blob) or 0 for saved in view.snapshots if saved.blob not in needed}
+    left_bytes = sum(old.values())
+    for blob, size_bytes in old.items():
+        if left_bytes <= storage.keep_bytes:
+            return
+        blobs.discard(blob)
+        left_bytes -= size_bytes
 
 
 class Copies:
@@ -70,10 +80,16 @@ class Copies:
         saved = len(view.snapshots)
         for encoded in await self._host.work(lambda: list(self._store.read(run, view.length))):
             view.apply(read_link(encoded))
-        if len(view.snapshots) != saved and view.genesis is not None:
-            storage = recipe_in_log(view.genesis.recipe).storage
-            await self._host.work(lambda: tidy(view, room, storage, view.needed_blobs()))
+        if len(view.snapshots) != saved:
+            with contextlib.suppress(OSError):  # A disk that fails: it is tried again after the next state.
+                await self._host.work(lambda: let_go_of_states(view, room, self._storage(run, view)))
         missing = next((blob for blob in lasting_blobs(view) if not room.has(blob[0])), None)
         if missing is not None:
             swarm = Swarm(self._host, room, run, timeout_s=FETCH_S)
             await swarm.fetch(missing[0], missing[1], self._other())
+
+    def _storage(self, run: RunId, view: RunView) -> Storage:
+        """What the recipe says, with what was changed since."""
+        assert view.genesis is not None
+        changes = self._store.kept(run, WISH_PREFIX).get(CHANGES)
+        return changed_recipe(recipe_in_log(view.genesis.recipe), changes).storage

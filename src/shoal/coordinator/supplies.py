@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from shoal.base.errors import ShoalError
 from shoal.base.host import Host, Peer
 from shoal.base.ids import BlobId, NodeId, RunId
-from shoal.coordinator.copies import lasting_blobs, tidy
+from shoal.checkpoint.keeping import retain
+from shoal.coordinator.copies import lasting_blobs
 from shoal.coordinator.events import Archive, BlobFetched, Event, FetchBlob
 from shoal.coordinator.served import Run
 from shoal.replica.asking import PATIENTLY, Asking
@@ -83,8 +84,11 @@ class Supplies:
                 await run.swarm.fetch(blob, size_bytes, self.sources(run, holders))
 
     async def prune(self, run: Run) -> None:
-        machine, needed = run.machine, run.machine.needed_blobs()
-        await self.host.work(lambda: tidy(machine.view, run.blobs, machine.recipe.storage, needed))
+        keep, round_number = run.machine.needed_blobs(), run.machine.view.round
+        spare_bytes = run.machine.recipe.storage.keep_bytes
+        rules = run.machine.recipe.storage.retention
+        await self.host.work(lambda: retain(run.machine.view, run.blobs, rules))
+        await self.host.work(lambda: run.blobs.prune(keep, round_number, spare_bytes=spare_bytes))
 
     def sources(self, run: Run, holders: tuple[NodeId, ...]) -> list[Peer]:
         """Who can be asked for a blob: those that hold it first."""

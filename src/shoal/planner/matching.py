@@ -45,6 +45,8 @@ class Job:
     """For a unit of work."""
     ending: bool = False
     """It is stopped, and needs those it has until its last state is saved."""
+    members: frozenset[NodeId] = frozenset()
+    """Who works for it now, where it is ending."""
 
     def lacks(self, worker: Worker) -> str:
         """Why a node cannot work for it; "" if it can."""

@@ -19,6 +19,8 @@ FORGOTTEN_S = 4 * ASK_AGAIN_S
 MATCHED_S = 1.0
 """So long a matching stands: who comes meanwhile is told to ask again then."""
 SOON = "it is about to be given a run"
+HELD_S = 600.0
+"""So long a run that ends may keep those it has."""
 LAST = "its run is stopped, and its last state is being saved"
 MOST = 10_000
 
@@ -29,6 +31,7 @@ class Pool:
         self._offers: dict[NodeId, tuple[Worker, float]] = {}
         self._now: Matching = Matching(run_of={})
         self._matched: tuple[float, tuple[Job, ...]] | None = None
+        self._ending_since: dict[RunId, float] = {}
 
     @property
     def workers(self) -> tuple[Worker, ...]:
@@ -64,20 +67,29 @@ class Pool:
         if self._matched and self._matched[1] == tuple(jobs) and now - self._matched[0] < MATCHED_S:
             return self._now
         self._matched = (now, tuple(jobs))
-        lasting = [job for job in jobs if not job.ending]
-        here, ending = {job.run for job in lasting}, {job.run for job in jobs if job.ending}
-        settled, held = [], {}
+        lasting, held = [job for job in jobs if not job.ending], self._held(jobs, now)
+        here, settled = {job.run for job in lasting}, []
         for worker, _ in self._offers.values():
             run = self._now.run_of.get(worker.node)
             stays = run is not None and run in here and not worker.prefers
-            if run is not None and run in ending:
-                held[worker.node] = run
-            else:
+            if worker.node not in held:
                 settled.append(replace(worker, prefers=_by_pay(lasting, run)) if stays else worker)
         found = self._matcher(settled, lasting)
         reasons = {**found.reasons, **dict.fromkeys(held, LAST)}
         self._now = Matching(run_of={**found.run_of, **held}, reasons=reasons)
         return self._now
+
+    def _held(self, jobs: Sequence[Job], now: float) -> dict[NodeId, RunId]:
+        """Who works for a run that ends; also where another coordinator knew that, as its members tell."""
+        ending = [job for job in jobs if job.ending]
+        self._ending_since = {job.run: self._ending_since.get(job.run, now) for job in ending}
+        return {
+            node: job.run
+            for job in ending
+            if now - self._ending_since[job.run] <= HELD_S
+            for node in self._offers
+            if node in job.members or self._now.run_of.get(node) == job.run
+        }
 
 
 def _by_pay(jobs: Sequence[Job], run: RunId | None) -> tuple[RunId, ...]:

@@ -8,7 +8,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.planner import pool as pools
 from shoal.planner.matching import MATCHERS, Job, Worker
-from shoal.planner.pool import FORGOTTEN_S, LAST, SOON, Pool
+from shoal.planner.pool import FORGOTTEN_S, HELD_S, LAST, SOON, Pool
 
 A, B = RunId("a" * 32), RunId("b" * 32)
 
@@ -53,6 +53,18 @@ def test_who_works_for_a_run_that_ends_stays_until_its_state_is_saved(matching: 
         assert pool.offer(worker(1), ends, 1.0 + number) == (A, LAST)
     assert pool.offer(worker(2), ends, 4.0)[0] == B, "nobody new is given to it"
     assert pool.offer(worker(1), [other], 5.0)[0] == B
+
+
+def test_a_coordinator_that_has_just_begun_lets_a_runs_members_stay_and_nobody_for_ever() -> None:
+    pool, me = Pool(MATCHERS["stable"]), worker(1)
+    jobs = [
+        Job(run=A, room=5, ending=True, members=frozenset([me.node])),
+        Job(run=B, room=5, pay=9.0),
+    ]
+    assert pool.offer(me, jobs, 0.0) == (A, LAST)
+    assert pool.offer(worker(2), jobs, 1.0)[0] == B
+    assert pool.offer(me, jobs, HELD_S) == (A, LAST)
+    assert pool.offer(me, jobs, HELD_S + 2)[0] == B, "its last state may never come"
 
 
 def test_nobody_works_for_less_than_it_asks_for() -> None:

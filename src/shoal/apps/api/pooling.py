@@ -149,6 +149,15 @@ def _job(run: RunId, served: Run) -> Job:
         up_bytes_s=recipe.pool.up_bytes_s,
         pay=recipe.credit.price_micro / MICRO,
         ending=served.machine.view.stopped is not None,
+        members=_members(served) if served.machine.view.stopped is not None else frozenset(),
+    )
+
+
+def _members(served: Run) -> frozenset[NodeId]:
+    """Who has a seat in the run, or a place in one of its regions."""
+    regions = served.machine.view.regions
+    return frozenset(served.machine.seats.by_node).union(
+        *(item.members for item in (regions.items if regions else ()))
     )
 
 
