@@ -115,6 +115,8 @@ def main(arguments: list[str] | None = None) -> None:
     except (ShoalError, BaseExceptionGroup, KeyboardInterrupt) as error:
         progress.end()
         sys.exit(_report(error))
+    finally:  # Typer answers Ctrl-C by itself, and what it broke off may have left a bar open.
+        progress.end()
 
 
 def _report(error: BaseException) -> int:

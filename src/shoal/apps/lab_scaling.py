@@ -39,12 +39,14 @@ class Scaled:
 
 
 def compare(fleet: Fleet, sizes: Sequence[int], seconds: float, seed: int, say: Say) -> tuple[Scaled, ...]:
-    """Train each size for so long. Raises SH-LAB-02 for a fleet whose devices have no pace, and what a lab raises."""
+    """Train each size for so long. Raises SH-LAB-02 for a fleet whose devices have no pace, SH-RUN-01 if a
+    size seals nothing, and what a lab raises."""
     if fleet.step is None:
         raise ShoalError(
             "SH-LAB-02", f"fleet {fleet.name} does not say what a step takes", "give it `step: 200 ms`, say"
         )
     rows: list[Scaled] = []
+    first = 0.0
     for size in tracked(sizes, "sizes"):
         part = with_hosts(fleet, size)
         question = Question(fleet=part, seconds=seconds, patience=1.0, width=WIDTH, lr=LR, seed=seed)
@@ -53,8 +55,8 @@ def compare(fleet: Fleet, sizes: Sequence[int], seconds: float, seed: int, say: 
         done = run_in_lab(part, partial(_once, trial), say)
         speeds = sum(line.speed for line in fleet_to_links(part).lines)
         possible = recipe.inner.batch_size * speeds / fleet.step
-        useful = _samples_per_s(done.curves[0])
-        first = rows[0].throughput_share if rows else useful / possible
+        useful = _samples_per_s(done.curves[0], seconds)
+        first = first or useful / possible
         rows.append(
             Scaled(
                 nodes=size,
@@ -74,5 +76,9 @@ def _once(trial: Trial, curves: Sequence[Curve]) -> Trial | None:
     return None if curves else trial
 
 
-def _samples_per_s(curve: Curve) -> float:
-    return curve.samples / curve.seconds if curve.seconds else 0.0
+def _samples_per_s(curve: Curve, seconds: float) -> float:
+    if not curve.samples or not curve.seconds:
+        raise ShoalError(
+            "SH-RUN-01", f"{curve.name} sealed no round in {seconds:g} s", "give them longer: --seconds"
+        )
+    return curve.samples / curve.seconds

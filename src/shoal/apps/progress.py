@@ -52,7 +52,8 @@ class Bar:
 
     def at(self, done: float, total: float, what: str) -> None:
         """So much is done."""
-        self._done, self._total, self._what, self._part = done, total, what, 0.0
+        with _line.lock:
+            self._done, self._total, self._what, self._part = done, total, what, 0.0
         _line.draw()
 
     def look(self) -> None:
@@ -93,7 +94,7 @@ class _Line:
     """The one line on stderr, and the bars that are open, outermost first. A thread draws while a step takes long."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._open: list[Bar] = []
         self._due = 0.0
         self._drawn = False
@@ -102,7 +103,7 @@ class _Line:
         self._ticking: threading.Thread | None = None
 
     def add(self, bar: Bar) -> None:
-        with self._lock:
+        with self.lock:
             self._open.append(bar)
             if len(self._open) > 1:
                 return
@@ -112,7 +113,7 @@ class _Line:
             self._ticking.start()
 
     def remove(self, bar: Bar) -> None:
-        with self._lock:
+        with self.lock:
             if bar in self._open:
                 self._open.remove(bar)
             self._erase()
@@ -120,7 +121,10 @@ class _Line:
                 return
             self._ended.set()
             ticking, self._ticking = self._ticking, None
-        if ticking is not None:
+        if ticking not in (
+            None,
+            threading.current_thread(),
+        ):  # A bar that nobody closed may be collected there.
             ticking.join()
 
     def end(self) -> None:
@@ -128,25 +132,28 @@ class _Line:
             self.remove(bar)
 
     def say(self, text: str, to: TextIO) -> None:
-        with self._lock:
+        with self.lock:
             self._erase()
             print(text, file=to, flush=True)
-            self._said, self._said_at = text, monotonic()
+            if to is sys.stderr and text:
+                self._said, self._said_at = text.splitlines()[-1], monotonic()
             if not _in_terminal():
                 self._due = max(self._due, monotonic() + SAID_S)
 
     def draw(self) -> None:
-        with self._lock:
+        with self.lock:
             now = monotonic()
             if not self._open or now < self._due:
                 return
-            text, terminal = self._text(now), _in_terminal()
-            if terminal:
-                columns = shutil.get_terminal_size().columns
-                print(f"{_ERASE}{text[: columns - 1]}", end="", file=sys.stderr, flush=True)
-            else:
-                print(text, file=sys.stderr, flush=True)
-            self._drawn, self._due = True, now + (REDRAWN_S if terminal else SAID_S)
+            # Whoever read along may have gone away, or closed it: no command fails for its bar.
+            with contextlib.suppress(OSError, ValueError):
+                text, terminal = self._text(now), _in_terminal()
+                if terminal:
+                    columns = shutil.get_terminal_size().columns
+                    print(f"{_ERASE}{text[: columns - 1]}", end="", file=sys.stderr, flush=True)
+                else:
+                    print(text, file=sys.stderr, flush=True)
+                self._drawn, self._due = True, now + (REDRAWN_S if terminal else SAID_S)
 
     def _text(self, now: float) -> str:
         for bar in self._open:
@@ -162,14 +169,14 @@ class _Line:
         return known[0].words(within, now) + inner
 
     def _erase(self) -> None:
-        if self._drawn and _in_terminal():
-            print(_ERASE, end="", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):
+            if self._drawn and _in_terminal():
+                print(_ERASE, end="", file=sys.stderr, flush=True)
         self._drawn = False
 
     def _tick(self, ended: threading.Event) -> None:
-        with contextlib.suppress(OSError):  # Whoever read along may have gone away.
-            while not ended.wait(max(REDRAWN_S, 0.05)):
-                self.draw()
+        while not ended.wait(max(REDRAWN_S, 0.05)):
+            self.draw()
 
 
 _line = _Line()
@@ -201,8 +208,8 @@ def growing(folder: Path, total_bytes: float) -> Bar:
 
     def look() -> Far:
         done = 0
-        with contextlib.suppress(OSError):  # What is counted may be renamed meanwhile.
-            for path in folder.rglob("*"):
+        for path in folder.rglob("*"):
+            with contextlib.suppress(OSError):  # What is counted may be renamed meanwhile.
                 found = path.stat()
                 done += found.st_size if found.st_mtime >= began and path.is_file() else 0
         return min(done, total_bytes), total_bytes, BYTES

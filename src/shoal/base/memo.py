@@ -1,7 +1,8 @@
 """Answers that were worked out lately, within a budget of bytes.
 
 In flow answers, each with what it takes; out flow the same while they are new. Invariant: however long a process lives
-and whatever it meets, no more than the budget is kept, and nothing here is the only copy of anything.
+and whatever it meets, no more than the budget is kept, as callers count it, and nothing here is the only copy of
+anything.
 """
 
 from __future__ import annotations

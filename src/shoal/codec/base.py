@@ -34,8 +34,8 @@ _RANGE_CPU = 4 * CHUNK
 
 
 class Source(Protocol):
-    """An opened update of one fragment. Every range's `start` is a multiple of `CHUNK`, and it is at most one long;
-    ranges are asked for from several threads at once."""
+    """An opened update of one fragment. Every range's `start` is a multiple of `CHUNK`, and it is at most one long,
+    or as long as the source's `longest` says; ranges are asked for from several threads at once."""
 
     def decode(self, start: int, stop: int, factor: float, out: torch.Tensor) -> None:
         """Write values [start, stop) times `factor`, a float32 number, into `out`, float32 on any device."""

@@ -57,11 +57,12 @@ def read_link(encoded: bytes) -> Link:
     """Parse an entry. Raises `BadEntry` if the bytes are not one."""
     if len(encoded) > MAX_ENTRY_BYTES:
         raise BadEntry(f"{len(encoded)} bytes, more than an entry may have")
+    if len(encoded) > SHORT_BYTES:
+        return _read(encoded)
     known = _remembered.get(encoded)
     if known is None:
         known = _read(encoded)
-        if len(encoded) <= SHORT_BYTES:
-            _remembered.put(encoded, known, LINK_TIMES * len(encoded))
+        _remembered.put(encoded, known, LINK_TIMES * len(encoded))
     return known
 
 

@@ -70,11 +70,14 @@ def measure_blob(
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
         too_long = threading.Timer(10 * _TIMEOUT_S, child.kill)
+        too_long.daemon = True
         too_long.start()
-        for line in child.stdout:
-            lines.append(line)
-            moved(min(len(lines), 1 + ROUNDS), 1 + ROUNDS)
-        too_long.cancel()
+        try:
+            for line in child.stdout:
+                lines.append(line)
+                moved(min(len(lines), 1 + ROUNDS), 1 + ROUNDS)
+        finally:
+            too_long.cancel()
     if child.returncode:
         raise subprocess.CalledProcessError(child.returncode, command)
     return {str(name): float(value) for name, value in json.loads(lines[-1]).items()}
