@@ -57,3 +57,13 @@ def test_what_is_packed_takes_a_tenth() -> None:
     past = _past(MOST)
     packed = weigh(past._packed, set()) / (BLOCK * len(past._packed))
     assert packed < weigh(past._open, set()) / len(past._open) / 10
+
+
+def test_the_latest_are_changed_whether_packed_or_not() -> None:
+    count = OPEN + 3 * BLOCK + 7
+    for changed in (3, BLOCK + OPEN, count - 1, 2 * count):
+        past = _past(count)
+        past.change_latest(changed, lambda record: record.model_copy(update={"reason": "undone"}))
+        assert [record.reason == "undone" for record in past] == [
+            count - record.id <= changed for record in past
+        ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
 
@@ -157,9 +158,10 @@ class Chronicle:
             update_bytes=found.update_bytes,
         )
 
-    def fates(self, node: NodeId) -> list[FateRecord]:
-        """What became of the node's last rounds."""
-        lately = islice(self.rounds.newest_first(), ROUNDS_SEARCHED)
+    def fates(self, node: NodeId, newest_first: Iterable[RoundRecord] | None = None) -> list[FateRecord]:
+        """What became of the node's last rounds, of the last `ROUNDS_SEARCHED`; where that is found out in another
+        thread, of these records."""
+        lately = islice(newest_first or self.rounds.newest_first(), ROUNDS_SEARCHED)
         known = (fate for record in lately if (fate := _fate(record, node)) is not None)
         found = list(islice(known, FATES_SHOWN))[::-1]
         now = self.open_round()
@@ -299,9 +301,9 @@ class Chronicle:
             )
         )
         later = takewhile(lambda item: (item.seal or 0) > body.to, self.rounds.newest_first())
-        for age, record in enumerate(list(later), 1):
-            if not record.undone:
-                self.rounds.replace(len(self.rounds) - age, record.model_copy(update={"undone": True}))
+        self.rounds.change_latest(
+            sum(1 for _ in later), lambda record: record.model_copy(update={"undone": True})
+        )
         for place, saved in enumerate(self.checkpoints):
             if saved.at > body.to and saved.stands:
                 self.checkpoints[place] = saved.model_copy(update={"stands": False})

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter
@@ -48,8 +48,12 @@ class Past(Generic[R]):
         yield from list(self._open)
 
     def newest_first(self) -> Iterator[R]:
-        yield from reversed(self._open)
-        for block in reversed(self._packed):
+        """Those that are here now; another thread may walk through them meanwhile."""
+        return self._backwards(self._open[::-1], [*reversed(self._packed)])
+
+    def _backwards(self, records: list[R], packed: list[bytes]) -> Iterator[R]:
+        yield from records
+        for block in packed:
             yield from reversed(self._unpack(block))
 
     def between(self, start: int, stop: int) -> list[R]:
@@ -79,6 +83,15 @@ class Past(Generic[R]):
             self._packed[number] = self._pack(block)
         else:
             self._open[place - BLOCK * len(self._packed)] = record
+
+    def change_latest(self, count: int, change: Callable[[R], R]) -> None:
+        """Put what `change` makes of them in the places of the last so many."""
+        start, before = max(0, len(self) - count), BLOCK * len(self._packed)
+        for number in range(start // BLOCK, len(self._packed)):
+            block, first = self._unpack(self._packed[number]), max(0, start - number * BLOCK)
+            self._packed[number] = self._pack([*block[:first], *map(change, block[first:])])
+        first = max(0, start - before)
+        self._open[first:] = map(change, self._open[first:])
 
     def _pack(self, block: list[R]) -> bytes:
         return zlib.compress(self._form.dump_json(block))

@@ -25,6 +25,7 @@ from shoal.apps.api.records import (
     CheckpointGraph,
     CreditPage,
     EventPage,
+    EventRecord,
     Level,
     LinksPage,
     NodePage,
@@ -102,14 +103,19 @@ def _past(routes: APIRouter, desk: Desk) -> None:
     ) -> EventPage:
         name, _ = desk.find(run)
         sought = (text or "").casefold()
-        found = [
-            event
-            for event in desk.diaries.of(name).chronicle.events.newest_first()
-            if (kind is None or event.kind == kind)
-            and (level is None or event.level == level)
-            and (node is None or event.node == node)
-            and (not sought or sought in f"{event.text} {event.reason}".casefold())
-        ]
+        events = desk.diaries.of(name).chronicle.events.newest_first()
+
+        def search() -> list[EventRecord]:
+            return [
+                event
+                for event in events
+                if (kind is None or event.kind == kind)
+                and (level is None or event.level == level)
+                and (node is None or event.node == node)
+                and (not sought or sought in f"{event.text} {event.reason}".casefold())
+            ]
+
+        found = await desk.service.host.work(search)  # Old ones are unpacked for it, which takes a while.
         older = [event for event in found if before is None or event.id < before]
         following = older[limit - 1].id if len(older) > limit else None
         return EventPage(run=name, total=len(found), next=following, items=older[:limit])
@@ -156,14 +162,17 @@ def _nodes(routes: APIRouter, desk: Desk, live: Live) -> None:
             raise ShoalError(
                 "SH-API-02", f"the run has no node {node[:64]!r}", "see which there are: shoal run show"
             )
-        chronicle, who = desk.diaries.of(name).chronicle, NodeId(node)
+        chronicle, who, work = desk.diaries.of(name).chronicle, NodeId(node), desk.service.host.work
+        rounds, events = chronicle.rounds.newest_first(), chronicle.events.newest_first()
+        fates = await work(lambda: chronicle.fates(who, rounds))
+        told = await work(lambda: list(islice((e for e in events if e.node == node), MAX_EVENTS)))
         return NodePage(
             run=name,
             node=desk.node(name, who).model_dump(),
             contribution=chronicle.contribution(who),
-            fates=chronicle.fates(who),
+            fates=fates,
             trail=live.trail(name, who),
-            events=list(islice((e for e in chronicle.events.newest_first() if e.node == node), MAX_EVENTS)),
+            events=told,
         )
 
 
