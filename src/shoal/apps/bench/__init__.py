@@ -329,7 +329,7 @@ def robust(
     threads: int = typer.Option(0, "--threads", min=0, help="Threads to use; 0 for one a core."),
     codec: str = typer.Option("int8", "--codec", help="What the updates are encoded with."),
     rule: list[str] = TimedRules,
-    training: bool = typer.Option(True, help="Train some steps before, for the fold's share of a round."),
+    training: bool = typer.Option(True, help="Train some steps, too, for the fold's share of a round."),
     as_json: bool = Json,
 ) -> None:
     """Fold a round by every robust rule, against the plain mean, `byzfl`, and a round's local steps."""

@@ -2,7 +2,7 @@
 
 In flow sizes; out flow seconds and ratios. Invariant: every rule folds the same updates into the same state, and the
 mean is timed again beside each of them, so that a ratio is of two times from one moment. A rule's share of a round is
-of that fold and a node's local steps, trained here before.
+of that fold and a node's local steps, trained here afterwards.
 """
 
 from __future__ import annotations
@@ -63,7 +63,6 @@ def measure(
     chosen = chosen or ROBUST
     _check(chosen, codec)
     torch.set_num_threads(threads or os.cpu_count() or 1)
-    local = _local_steps(params, say) if training else None
     made, outer = CODECS[codec](), OUTER_OPTIMIZERS["nesterov"]()
     say(f"making a state of {params:,} parameters and {updates} {codec} updates")
     random = torch.Generator().manual_seed(0)
@@ -94,9 +93,12 @@ def measure(
             "mean_fold_s": round(mean_s, 4),
             "ratio": round(own_s / mean_s, 3),
             "byzfl_s": _byzfl_s(theirs.get(name), blobs, params, made),
-            "share_of_round": round(own_s / (own_s + local.seconds), 4) if local else None,
         }
         say(f"{name:18} {own_s:8.3f} s, {own_s / mean_s:5.2f} times the mean's fold")
+    # Last: what training leaves of the heap slows folds of that size.
+    local = _local_steps(params, say) if training else None
+    for row in rows.values():
+        row["share_of_round"] = _share(row["fold_s"], local)
     return {
         "params": params,
         "updates": updates,
@@ -108,6 +110,10 @@ def measure(
         "local_steps": asdict(local) if local else None,
         "rules": rows,
     }
+
+
+def _share(fold_s: float | None, local: LocalSteps | None) -> float | None:
+    return None if local is None or fold_s is None else round(fold_s / (fold_s + local.seconds), 4)
 
 
 def _local_steps(params: int, say: Say) -> LocalSteps:
