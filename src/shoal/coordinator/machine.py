@@ -561,8 +561,9 @@ class CoordinatorMachine:
         self._effects += [*earned, *tell] if self.finished else [*tell, *earned]
 
     def needed_blobs(self) -> set[BlobId]:
-        """What the coordinator's own store must keep."""
-        return self.view.needed_blobs() | self._claims.blobs() | self.auditing.evidence()
+        """What the coordinator's own store must keep: news that wait for the end of a round, too."""
+        waiting = {self._graft.blob} if self._graft else set()
+        return self.view.needed_blobs() | self._claims.blobs() | self.auditing.evidence() | waiting
 
 
 def _ended(reason: str) -> Refuse:

@@ -77,6 +77,8 @@ class HubService(NodeService):
         kept = kept or await self.host.work(self.region.untouched)
         self._claimed = kept.claimed if kept else follower.latest.at
         self._graft = kept.graft if kept else None
+        if self._has_lost_news():
+            self._graft, kept, self._claimed = None, None, follower.latest.at
         here = await self.host.work(partial(self._with_news, follower.latest))
         await self.host.work(partial(learner.start_over, here))
         if kept is not None:
@@ -125,7 +127,9 @@ class HubService(NodeService):
         wanted = assignment.steps * assignment.batch
         while not stopped.is_set():
             late = self.host.clock.now() >= closes_at
-            standing = self._follower.attested(self._claimed + 1) if self._follower else None
+            # Where news are lost the region begins anew in a moment, and there is nothing to claim until then.
+            known = self._follower if not self._has_lost_news() else None
+            standing = known.attested(self._claimed + 1) if known else None
             trained = self.region.trained(self._claimed, standing.at, planned) if standing else None
             if standing is not None and trained is not None and trained.samples >= (1 if late else wanted):
                 async with self._model:
@@ -149,11 +153,15 @@ class HubService(NodeService):
         while True:
             await self._follower.catch_up()
             latest, entered = self._follower.latest, self._entered_at() is not None
-            if self._entered and not entered and latest is not None:
-                async with self._model:  # The region was rewound to before it had the news.
+            rewound = (self._entered and not entered) or self._has_lost_news()
+            if rewound and latest is not None:
+                async with self._model:  # To before the region had the news.
                     await self.host.work(partial(learner.start_over, latest.state.params))
                     self._graft, self._claimed = None, latest.at
                 entered = True
+            elif self._graft is not None and not entered:
+                # Once more: it may have entered and been undone again between two looks.
+                await self.region.graft(self._graft)
             self._entered = entered and self._graft is not None
             if (entered or self._graft is None) and self.machine.at == self.machine.view.at:
                 await self._bring_news(learner)
@@ -179,6 +187,13 @@ class HubService(NodeService):
             learner.brought()
             await self.host.work(partial(self._save, learner.last_sent))
         await self.region.graft(self._graft)
+
+    def _has_lost_news(self) -> bool:
+        """Whether news neither entered the region nor are here any more to do so."""
+        graft = self._graft
+        if graft is None or self._entered_at() is not None:
+            return False
+        return not self.region.service.runs[self.region.run].blobs.has(graft.blob)
 
     def _with_news(self, standing: Standing) -> torch.Tensor:
         """A region's parameters, with the graft that is on its way."""

@@ -98,7 +98,7 @@ def _asked(position: int) -> GraftAsked:
 def test_news_enter_when_the_round_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     desk = _region_desk(monkeypatch)
     desk.step(_asked(3))
-    assert desk.appended() == []
+    assert desk.appended() == [] and _asked(3).graft.blob in desk.machine.needed_blobs(), "it is kept"
     desk.seal_round(A, B)
     seal, graft, plan = desk.appended()
     assert isinstance(seal, Seal) and isinstance(graft, Graft) and isinstance(plan, Plan)
