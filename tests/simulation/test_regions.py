@@ -245,6 +245,28 @@ def test_a_region_that_is_rewound_finds_its_parent_again() -> None:
     assert state is not None and float((state.params - TARGET).norm()) < 0.2 * float(TARGET.norm())
 
 
+def test_news_that_are_undone_before_the_hub_has_seen_them_enter_come_again() -> None:
+    country = Country({"a": 3, "b": 3}, recipe=_recipe())
+
+    async def story() -> None:
+        country.start()
+        await country.rounds(6)
+        view, hub, seat = country.region_view("a"), country.hub("a"), country.machines["seat-a"].service
+        await country.until(lambda: not hub._entered and hub._graft is not None, 60, "news on their way")
+        while hub._entered_at() is None:  # noqa: ASYNC110 - at once, before the hub looks.
+            await asyncio.sleep(0.001)
+        await seat.post(view.run, RewindAsked(view.kept_states()[0].at, "a test"))
+        while view.rewound_at <= 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert not hub._entered and hub._entered_at() is None, "it never saw them"
+        await country.until(
+            lambda: any(s.graft and s.position > view.rewound_at for s in view.path), 60, "news"
+        )
+        await country.rounds(6)
+
+    country.play(story)
+
+
 def test_the_parent_may_be_rewound_too() -> None:
     country = Country({"a": 2, "b": 2}, recipe=_recipe())
 
