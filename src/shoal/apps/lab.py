@@ -18,7 +18,7 @@ import typer
 
 from shoal.apps.printable import printable
 from shoal.apps.progress import Bar, lasting, say
-from shoal.apps.sizes import sizes_in
+from shoal.apps.scaling import sizes_in
 from shoal.base.units import duration_s, show_bytes
 from shoal.lab.fleet import Fleet
 from shoal.lab.lab import EMULATORS, Lab

@@ -1,8 +1,7 @@
 """How throughput grows with the fleet, by real processes: useful samples a second, against as many lone devices.
 
-In flow a fleet and sizes; out flows a row for each. Invariant: as in `simulated_scaling`, only samples in sealed
-updates count, from the first plan to the last seal, and every size is measured against what its own devices could
-train in that time; every size has a lab of its own, which says whether its figures may be believed.
+In flow a fleet and sizes; out flows a row for each. Invariant: only samples in sealed updates count, from the first
+plan to the last seal; every size has a lab of its own, which says whether its figures may be believed.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from shoal.apps.bench.plan import PLANNED, Question, Say, recipe_of
 from shoal.apps.compare_curves import Curve
 from shoal.apps.compare_lab import Trial, run_in_lab
 from shoal.apps.progress import tracked
+from shoal.apps.scaling import Scaled
 from shoal.base.errors import ShoalError
 from shoal.lab.fleet import Fleet
 from shoal.lab.library import with_hosts
@@ -25,27 +25,20 @@ WIDTH, LR = 128, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaled:
-    nodes: int
-    useful_samples_per_s: float
-    possible_samples_per_s: float
-    throughput_share: float
-    """Useful to possible."""
-    linear: float
-    """This share against that of the first size: 1 is linear."""
+class LabSize(Scaled):
     rounds: int
     lab_valid: bool
     lab_reasons: tuple[str, ...]
 
 
-def compare(fleet: Fleet, sizes: Sequence[int], seconds: float, seed: int, say: Say) -> tuple[Scaled, ...]:
+def compare(fleet: Fleet, sizes: Sequence[int], seconds: float, seed: int, say: Say) -> tuple[LabSize, ...]:
     """Train each size for so long. Raises SH-LAB-02 for a fleet whose devices have no pace, SH-RUN-01 if a
     size seals nothing, and what a lab raises."""
     if fleet.step is None:
         raise ShoalError(
             "SH-LAB-02", f"fleet {fleet.name} does not say what a step takes", "give it `step: 200 ms`, say"
         )
-    rows: list[Scaled] = []
+    rows: list[LabSize] = []
     first = 0.0
     for size in tracked(sizes, "sizes"):
         part = with_hosts(fleet, size)
@@ -58,7 +51,7 @@ def compare(fleet: Fleet, sizes: Sequence[int], seconds: float, seed: int, say: 
         useful = _samples_per_s(done.curves[0], seconds)
         first = first or useful / possible
         rows.append(
-            Scaled(
+            LabSize(
                 nodes=size,
                 useful_samples_per_s=round(useful, 2),
                 possible_samples_per_s=round(possible, 2),

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import typer
 
 from shoal.apps.progress import say, tracked
-from shoal.apps.sizes import sizes_in
+from shoal.apps.scaling import sizes_in
 from shoal.base.units import duration_s
 from shoal.worlds.simulated.chaos import Outcome, run_seed
 

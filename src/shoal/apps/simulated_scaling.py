@@ -1,8 +1,6 @@
 """How throughput grows with the fleet, in virtual time: useful samples a second, against as many lone devices.
 
-In flow a fleet and sizes; out flows a row for each. Invariant: only samples in sealed updates count, and every size is
-measured against what its own devices could train in the same time, so that faster hosts in a larger fleet flatter
-nobody.
+In flow a fleet and sizes; out flows a row for each. Invariant: only samples in sealed updates count.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from shoal.apps.scaling import Scaled
 from shoal.apps.simulated_day import MOST_FLAT, PlayedDay, play_day
 from shoal.apps.simulated_fleet import STEP_S, Played, play, toy_recipe
 from shoal.apps.simulated_hours import day_recipe
@@ -25,27 +24,20 @@ DAY_S = 6 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scaled:
-    nodes: int
+class SimulatedSize(Scaled):
     regions: int
     """0 for one run of all."""
-    useful_samples_per_s: float
-    possible_samples_per_s: float
-    throughput_share: float
-    """Useful to possible."""
-    linear: float
-    """This share against that of the first size: 1 is linear."""
     cpu_s: float
 
 
-def compare(fleet: Fleet, sizes: Sequence[int], seed: int) -> tuple[Scaled, ...]:
+def compare(fleet: Fleet, sizes: Sequence[int], seed: int) -> tuple[SimulatedSize, ...]:
     """Play every size. Raises what a node raises."""
-    rows: list[Scaled] = []
+    rows: list[SimulatedSize] = []
     for size in sizes:
         played = _play(with_hosts(fleet, size), size, seed)
         first = rows[0].throughput_share if rows else played.throughput_share
         rows.append(
-            Scaled(
+            SimulatedSize(
                 nodes=size,
                 regions=played.regions if isinstance(played, PlayedDay) else 0,
                 useful_samples_per_s=played.useful_samples_per_s,

@@ -158,10 +158,10 @@ class Chronicle:
             update_bytes=found.update_bytes,
         )
 
-    def fates(self, node: NodeId, newest_first: Iterable[RoundRecord] | None = None) -> list[FateRecord]:
-        """What became of the node's last rounds, of the last `ROUNDS_SEARCHED`; where that is found out in another
-        thread, of these records."""
-        lately = islice(newest_first or self.rounds.newest_first(), ROUNDS_SEARCHED)
+    def fates(self, node: NodeId, newest_first: Iterable[RoundRecord]) -> list[FateRecord]:
+        """What became of the node's last rounds, of the last `ROUNDS_SEARCHED` of these: they are taken beforehand,
+        since to go through them takes a while, and is done in another thread."""
+        lately = islice(newest_first, ROUNDS_SEARCHED)
         known = (fate for record in lately if (fate := _fate(record, node)) is not None)
         found = list(islice(known, FATES_SHOWN))[::-1]
         now = self.open_round()
