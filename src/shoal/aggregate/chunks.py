@@ -1,7 +1,7 @@
-"""A fragment in chunks, shared out among threads.
+"""A fragment in ranges of whole chunks, shared out among threads.
 
-In flows how many values there are; out flow ranges. Invariant: a thread takes whole chunks, so that nothing
-computed chunk by chunk depends on how many threads there are.
+In flows how many values there are; out flow ranges. Invariant: a range is whole chunks, so that nothing computed chunk
+by chunk depends on how many threads there are, nor on how long the ranges are.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 
-from shoal.codec.base import CHUNK
+from shoal.codec.base import CHUNK, range_on
 
 Spans = Sequence[tuple[int, int]]
 
 
-def in_chunks(numel: int, device: torch.device, work: Callable[[Spans], None]) -> None:
-    """Give every chunk's (start, stop) to one call of `work`, each in a thread of its own."""
-    spans = [(start, min(start + CHUNK, numel)) for start in range(0, numel, CHUNK)]
+def in_chunks(numel: int, device: torch.device, work: Callable[[Spans], None], longest: int = CHUNK) -> None:
+    """Give every range's (start, stop) to one call of `work`, each in a thread of its own. A range is one chunk; in a
+    single thread up to `longest`, where torch may start threads of its own."""
     # As many threads as torch may use here; an accelerator is kept busy by one.
-    threads = min(torch.get_num_threads(), len(spans)) if device.type == "cpu" else 1
+    threads = min(torch.get_num_threads(), -(-numel // CHUNK)) if device.type == "cpu" else 1
+    step = range_on(device, longest) if threads <= 1 else CHUNK
+    spans = [(start, min(start + step, numel)) for start in range(0, numel, step)]
     if threads <= 1:
         work(spans)
         return

@@ -16,7 +16,7 @@ import torch
 
 from shoal.aggregate.base import Combine
 from shoal.aggregate.chunks import Spans, in_chunks
-from shoal.codec.base import CHUNK, Source
+from shoal.codec.base import CHUNK, Source, longest_of
 
 LEAF = 512
 """A chunk's products are added down to this many alone, and from there together with its other sums."""
@@ -58,7 +58,10 @@ def norms(sources: Sequence[Source], numel: int, device: torch.device) -> list[f
             source.decode(chunk.start, chunk.stop, 1.0, values)
             chunk.add_product(row, values, values)
 
-    return [math.sqrt(total) for total in chunk_sums(numel, device, len(sources), 1, squares)]
+    return [
+        math.sqrt(total)
+        for total in chunk_sums(numel, device, len(sources), 1, squares, longest_of(*sources))
+    ]
 
 
 def norm_of(combine: Combine, numel: int, device: torch.device) -> float:
@@ -88,30 +91,38 @@ def gram(sources: Sequence[Source], numel: int, device: torch.device) -> list[li
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk at work: its range, float32 buffers of its length to decode into, and where sums go."""
+    """Chunks at work: their range, float32 buffers of its length to decode into, and where sums go."""
 
     start: int
     stop: int
     buffers: list[torch.Tensor]
     add_product: Callable[[int, torch.Tensor, torch.Tensor], None]
-    """(row, left, right): the chunk's inner product of two buffers is part of that sum."""
+    """(row, left, right): the chunks' inner products of two buffers are part of that sum."""
 
 
 def chunk_sums(
-    numel: int, device: torch.device, sums: int, buffers: int, work: Callable[[Chunk], None]
+    numel: int,
+    device: torch.device,
+    sums: int,
+    buffers: int,
+    work: Callable[[Chunk], None],
+    longest: int = CHUNK,
 ) -> list[float]:
-    """As many sums over the fragment as asked for; `work` is called for every chunk and adds to all of them."""
+    """As many sums over the fragment as asked for; `work` is called for every range, of at most so many values, and
+    adds to all of them."""
     chunks = -(-numel // CHUNK)
     parts = torch.zeros(sums, _power_of_two(chunks), dtype=torch.float64, device=device)
 
     def some(spans: Spans) -> None:
-        room = _Room(sums, device)
-        values = torch.empty(buffers, CHUNK, device=device)
+        length = -(-(spans[0][1] - spans[0][0]) // CHUNK)
+        room = _Room(sums, length, device)
+        values = torch.empty(buffers, length * CHUNK, device=device)
         for start, stop in spans:
             work(Chunk(start, stop, list(values[:, : stop - start]), room.add_product))
-            parts[:, start // CHUNK] = room.total()
+            here = parts[:, start // CHUNK : -(-stop // CHUNK)]
+            here.copy_(room.total()[:, : here.shape[1]])
 
-    in_chunks(numel, device, some)
+    in_chunks(numel, device, some, longest)
     found: list[float] = Halving(parts)()[:, 0].tolist()
     return found
 
@@ -134,18 +145,19 @@ class BlockProducts:
 
 
 class _Room:
-    """One thread's buffers: products of a chunk, and what is left of each sum's."""
+    """One thread's buffers: products of so many chunks, and what is left of each sum's."""
 
-    def __init__(self, sums: int, device: torch.device) -> None:
-        self._products = torch.empty(CHUNK, dtype=torch.float64, device=device)
-        self._other = torch.empty(CHUNK, dtype=torch.float64, device=device)
-        self._leaves = torch.empty(sums, LEAF, dtype=torch.float64, device=device)
+    def __init__(self, sums: int, chunks: int, device: torch.device) -> None:
+        self._products = torch.empty(chunks * CHUNK, dtype=torch.float64, device=device)
+        self._other = torch.empty(chunks * CHUNK, dtype=torch.float64, device=device)
+        self._leaves = torch.empty(sums, chunks, LEAF, dtype=torch.float64, device=device)
         self._rows = list(self._leaves)
-        self._to_leaf, self._to_one = Halving(self._products, LEAF), Halving(self._leaves)
+        self._to_leaf = Halving(self._products.view(chunks, CHUNK), LEAF)
+        self._to_one = Halving(self._leaves)
 
     def add_product(self, row: int, left: torch.Tensor, right: torch.Tensor) -> None:
         length = left.numel()
-        products = self._products if length == CHUNK else self._products[:length]
+        products = self._products if length == len(self._products) else self._products[:length]
         products.copy_(left)
         if right is left:
             products.mul_(products)
@@ -155,7 +167,7 @@ class _Room:
         self._rows[row].copy_(self._to_leaf())
 
     def total(self) -> torch.Tensor:
-        return self._to_one()[:, 0]
+        return self._to_one()[..., 0]
 
 
 def _power_of_two(least: int) -> int:

@@ -154,11 +154,20 @@ def scale_blocks(out: torch.Tensor, scales: torch.Tensor, block: int) -> None:
         out[whole * block :].mul_(scales[whole])
 
 
+def longest_of(*sources: object) -> int:
+    """How long a range all of these take."""
+    return min(int(getattr(source, "longest", CHUNK)) for source in sources)
+
+
+def range_on(device: torch.device, longest: int) -> int:
+    """How long a range is best, of at most this."""
+    return min(longest, _RANGE_CPU) if device.type == "cpu" else longest
+
+
 def ranges(source: Source, numel: int, device: torch.device) -> Iterator[tuple[int, int]]:
     """(start, stop) of all values: ranges for a CPU's cache, or as long as the source takes, so that a device is not
     kept waiting for its orders."""
-    longest = int(getattr(source, "longest", CHUNK))
-    step = min(longest, _RANGE_CPU) if device.type == "cpu" else longest
+    step = range_on(device, longest_of(source))
     for start in range(0, numel, step):
         yield start, min(start + step, numel)
 

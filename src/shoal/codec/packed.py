@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from shoal.codec.base import DenseSource, Source
+from shoal.codec.base import DenseSource, Source, longest_of
 from shoal.codec.kernels import usable
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class WeightedSum:
 
     def __init__(self, sources: Sequence[Source], factors: Sequence[float]) -> None:
         self._sources, self._factors = sources, factors
+        self.longest = longest_of(*sources)
         self._there: dict[torch.device, tuple[Uploaded, torch.Tensor]] = {}
         alike = [source for source in sources if isinstance(source, PackedSource)]
         forms = {(source.bits, source.block) for source in alike}

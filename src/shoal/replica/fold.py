@@ -11,6 +11,7 @@ left out, the residual: error feedback on the way back from the aggregate, as no
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -18,8 +19,9 @@ import torch
 from shoal.aggregate.base import LARGEST, Aggregator, Combine, Gathering, OuterOptimizer, Sealed
 from shoal.aggregate.chunks import Spans, in_chunks
 from shoal.base.errors import ShoalError
+from shoal.base.layout import Layout
 from shoal.codec import CODECS
-from shoal.codec.base import CHUNK, Codec, Source
+from shoal.codec.base import Codec, Source, longest_of
 from shoal.replica.graft import apply_graft
 from shoal.replica.state import State
 from shoal.replica.update import open_update
@@ -138,10 +140,7 @@ def fold(
     """Apply updates, in order, to the named fragments. `whole` is the weight of the whole fleet, where those
     that are here are but a part of it; `rate` a factor on the outer rate; `place` how many seals stood before;
     `seed` see `Gathering.seed`."""
-    opened = [
-        open_update(update.blob, state.layout, fragments, rules.codec_at(update.place, update.codec))
-        for update in updates
-    ]
+    opened = _opened(updates, state.layout, fragments, rules)
     void = tuple(index for index, sources in enumerate(opened) if sources is None)
     sound = [
         (sources, update) for sources, update in zip(opened, updates, strict=True) if sources is not None
@@ -171,6 +170,21 @@ def fold(
         else:
             here.fold_through(combine, through, _seed(place, index))
     return Folded(State(state.layout, params, slots, counted(state, fragments, rules.outer)), void)
+
+
+def _opened(
+    updates: Sequence[SealedBlob], layout: Layout, fragments: tuple[int, ...], rules: FoldRules
+) -> list[dict[int, Source] | None]:
+    """Each update's values by fragment, or None if it is void."""
+
+    def opened(update: SealedBlob) -> dict[int, Source] | None:
+        return open_update(update.blob, layout, fragments, rules.codec_at(update.place, update.codec))
+
+    threads = min(torch.get_num_threads(), len(updates))
+    if threads <= 1:
+        return [opened(update) for update in updates]
+    with ThreadPoolExecutor(threads, thread_name_prefix="open") as pool:
+        return list(pool.map(opened, updates))
 
 
 def counted(state: State, fragments: tuple[int, ...], outer: OuterOptimizer) -> tuple[int, ...]:
@@ -231,17 +245,18 @@ Take = Callable[[int, int, torch.Tensor], None]
 
 
 def each_chunk(combine: Combine, like: torch.Tensor, take: Take) -> None:
-    """Combine every chunk of a vector like this one, cut it to size, and hand it on."""
+    """Combine every range of a vector like this one, cut it to size, and hand it on."""
 
     def some(spans: Spans) -> None:
-        out, scratch = torch.empty_like(like[:CHUNK]), torch.empty_like(like[:CHUNK])
+        length = spans[0][1] - spans[0][0]
+        out, scratch = torch.empty_like(like[:length]), torch.empty_like(like[:length])
         for start, stop in spans:
             whole = stop - start == out.numel()  # As all are but the last: no slice is needed.
             values = out if whole else out[: stop - start]
             combine(start, stop, values, scratch if whole else scratch[: stop - start])
             take(start, stop, values.clamp_(-LARGEST, LARGEST))
 
-    in_chunks(like.numel(), like.device, some)
+    in_chunks(like.numel(), like.device, some, longest_of(combine))
 
 
 def _through(codec: Codec, values: torch.Tensor, seed: int) -> Source | None:

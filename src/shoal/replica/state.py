@@ -34,9 +34,11 @@ class State:
         return self.steps[fragment] if self.steps else 0
 
 
-def initial_state(layout: Layout, params: torch.Tensor, slots: tuple[str, ...]) -> State:
-    """The state a run begins with: given parameters, zero optimiser vectors."""
-    flat = params.detach().to("cpu", torch.float32).clone()
+def initial_state(
+    layout: Layout, params: torch.Tensor, slots: tuple[str, ...], device: torch.device | str = "cpu"
+) -> State:
+    """The state a run begins with: given parameters, zero optimiser vectors. It is folded where it is."""
+    flat = params.detach().to(device, torch.float32).clone()
     return State(layout, flat, {name: torch.zeros_like(flat) for name in slots})
 
 

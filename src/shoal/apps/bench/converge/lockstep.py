@@ -34,7 +34,7 @@ def train(setup: Setup, say: Say) -> Outcome:
     """Train it. Raises SH-RECIPE-03 for what is not in lockstep, SH-TRAIN-01 or SH-CODEC-01 if it diverges."""
     fleet = _fleet(setup)
     state = initial_state(
-        fleet.layout, fleet.params[0].cpu().clone(), setup.recipe.strategy.fold_rules().slots
+        fleet.layout, fleet.params[0], setup.recipe.strategy.fold_rules().slots, setup.device
     )
     run = _Run(setup, fleet, say)
     with run.bar:
@@ -95,7 +95,7 @@ class _Run:
             Learner(Row(fleet, number), setup.recipe, self._items) for number in range(setup.workers)
         ]
         for learner in self._learners:
-            learner.adopt(Global(params=fleet.params[0].cpu().clone()))
+            learner.adopt(Global(params=fleet.params[0].clone()))
         self._counter = self._carried = 0
 
     def round(self, state: State) -> State:
