@@ -100,10 +100,18 @@ def folder_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def write_atomic(disk: Disk, path: str, data: Buffer, reached: Callable[[str], None]) -> None:
-    """Replace `path` by `data`, durably. `reached` marks the points at which tests kill the process."""
+def write_atomic(
+    disk: Disk, path: str, data: Buffer, reached: Callable[[str], None], spare: str | None = None
+) -> None:
+    """Replace `path` by `data`, durably. `reached` marks the points at which tests kill the process. `spare` may name a
+    file that nobody needs: if it is there it becomes the new one, whose room need then not be found again."""
     temporary = path + ".tmp"
-    disk.write(temporary, data)
+    if spare is not None and disk.size(spare) is not None:
+        disk.rename(spare, temporary)
+        disk.write_at(temporary, 0, data)
+        disk.truncate(temporary, memoryview(data).nbytes)
+    else:
+        disk.write(temporary, data)
     reached("write.before-sync")
     disk.sync(temporary)
     disk.rename(temporary, path)

@@ -19,13 +19,22 @@ def decode_all(codec: Codec, payload: bytes, numel: int) -> torch.Tensor:
 
 
 def encode_with_feedback(
-    codec: Codec, update: torch.Tensor, residual: torch.Tensor | None, seed: int = 0, decay: float = 1.0
+    codec: Codec,
+    update: torch.Tensor,
+    residual: torch.Tensor | None,
+    seed: int = 0,
+    decay: float = 1.0,
+    *,
+    spent: bool = False,
 ) -> tuple[bytes, torch.Tensor]:
-    """Encode `update + residual`, both flat; the bytes, and `decay` times what they leave out."""
+    """Encode `update + residual`, both flat; the bytes, and `decay` times what they leave out. Where nobody needs the
+    update afterwards, it is `spent`: its memory is used again."""
     fused = try_fused(codec, update, residual, decay)
     if fused is not None and fused[1] is not None:
         return fused[0], fused[1]
-    wanted = update.clone() if residual is None else update + residual
+    wanted = update if spent else update.clone()
+    if residual is not None:
+        wanted += residual
     payload = codec.encode(wanted, seed)
     source, scratch = _own(codec, payload, wanted.numel()), wanted.new_empty(0)
     for start, stop in ranges(source, wanted.numel(), wanted.device):

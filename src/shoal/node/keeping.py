@@ -13,7 +13,7 @@ from collections.abc import Callable
 import blake3
 import msgspec
 
-from shoal.base.disk import Disk, write_atomic
+from shoal.base.disk import Buffer, Disk, write_atomic
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.node.events import Outgoing
@@ -27,6 +27,8 @@ from shoal.wire.signed import Signed, parse
 log = logging.getLogger(__name__)
 
 _OUTBOX = "outbox"
+_SPARE = "spare"
+"""The file of a private state that is past."""
 COORDINATORS = "coordinators"
 RECEIPTS = "receipts"
 RECEIPT_NAMES = "[0-9]*.receipt"
@@ -68,16 +70,17 @@ class Keeping:
         self.log.set_aside(self._run)
         return RunView()
 
-    def save_outgoing(self, outgoing: Outgoing, local: bytes) -> None:
-        """Make a claim and the state behind it durable, in that order's reverse."""
-        sequence = outgoing.claim.sequence
-        write_atomic(self._disk, f"local-{sequence}", local, self._reached)
+    def save_outgoing(self, outgoing: Outgoing, local: Buffer) -> None:
+        """Make a claim and the state behind it durable, in that order's reverse. The state before it is the room of the
+        next one: fresh memory or blocks for something as long as the model cost more than the copying."""
+        name = f"local-{outgoing.claim.sequence}"
+        write_atomic(self._disk, name, local, self._reached, _SPARE)
         self._reached("node.before-outbox")
         write_atomic(self._disk, _OUTBOX, msgspec.msgpack.encode(outgoing.signed), self._reached)
         self._reached("node.after-outbox")
-        for name in self._disk.list(""):
-            if name.startswith("local-") and name != f"local-{sequence}":
-                self._disk.remove(name)
+        for other in self._disk.list(""):
+            if other.startswith("local-") and other != name:
+                self._disk.rename(other, _SPARE)
 
     def load_outgoing(self) -> tuple[Outgoing, bytes] | None:
         """The last claim, with the private state that followed it."""

@@ -20,6 +20,7 @@ from shoal.aggregate.base import LARGEST, Aggregator, Combine, Gathering, OuterO
 from shoal.aggregate.chunks import Spans, in_chunks
 from shoal.base.errors import ShoalError
 from shoal.base.layout import Layout
+from shoal.base.vectors import copy_of
 from shoal.codec import CODECS
 from shoal.codec.base import Codec, Source, longest_of
 from shoal.replica.graft import apply_graft
@@ -147,8 +148,8 @@ def fold(
     ]
     if not sound:
         return Folded(state, void)
-    params = state.params.clone()
-    slots = {name: vector.clone() for name, vector in state.slots.items()}
+    params = copy_of(state.params)
+    slots = {name: copy_of(vector) for name, vector in state.slots.items()}
     whole = max(whole, sum(update.weight for _, update in sound))
     for number, index in enumerate(fragments):
         part = slice(state.layout.fragments[index].start, state.layout.fragments[index].stop)

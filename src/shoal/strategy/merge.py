@@ -16,6 +16,8 @@ from typing import Protocol
 
 import torch
 
+from shoal.base.vectors import like
+
 MOST_PAIR_ROUNDS = 1000
 
 
@@ -148,7 +150,7 @@ class Pairs:
 
 
 def _progress(here: Here) -> Made:
-    return Made(here.anchor - here.local, here.local)
+    return Made(torch.sub(here.anchor, here.local, out=like(here.local)), here.local)
 
 
 def _share(alpha: float) -> float:

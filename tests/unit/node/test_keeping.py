@@ -26,8 +26,11 @@ def _keeping(disk: SimDisk, dies_at: str = "") -> Keeping:
     return Keeping(SubDisk(disk, f"runs/{RUN}"), RUN, reached)
 
 
-def _outgoing(sequence: int) -> Outgoing:
-    claim = make_claim(STORY.view, A, sequence=sequence, local_after=chunk_list(b"state %d" % sequence).blob)
+STATES = tuple(b"state %d" % sequence for sequence in range(3))
+
+
+def _outgoing(sequence: int, states: tuple[bytes, ...] = STATES) -> Outgoing:
+    claim = make_claim(STORY.view, A, sequence=sequence, local_after=chunk_list(states[sequence]).blob)
     return Outgoing(claim=claim, signed=sign(A, claim))
 
 
@@ -96,6 +99,22 @@ def test_a_crash_leaves_the_old_pair_or_the_new_one(point: str) -> None:
         seen.add(found[1])
     if point == "node.after-outbox":
         assert seen == {b"state 1"}, "what may have left must come back"
+
+
+@pytest.mark.parametrize("point", ["write.before-sync", "write.after-rename", "node.after-outbox"])
+@pytest.mark.parametrize("states", [(b"first", b"second", b"no"), (b"a", b"bc", b"longer than both")])
+def test_a_state_in_the_room_of_one_that_is_past_is_as_safe(states: tuple[bytes, ...], point: str) -> None:
+    for seed in range(20):
+        disk = SimDisk()
+        for sequence in (0, 1):
+            _keeping(disk).save_outgoing(_outgoing(sequence, states), states[sequence])
+        assert disk.list(f"runs/{RUN}") == ["local-1", "outbox", "spare"]
+        with pytest.raises(Died):
+            _keeping(disk, point).save_outgoing(_outgoing(2, states), states[2])
+        disk.crash(random.Random(seed))
+        found = _keeping(disk).load_outgoing()
+        assert found in [(_outgoing(number, states), states[number]) for number in (1, 2)]
+        assert point != "node.after-outbox" or found[1] == states[2]
 
 
 def test_a_finished_save_survives_any_crash() -> None:
