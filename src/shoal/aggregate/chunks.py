@@ -18,11 +18,13 @@ Spans = Sequence[tuple[int, int]]
 
 def in_chunks(numel: int, device: torch.device, work: Callable[[Spans], None], longest: int = CHUNK) -> None:
     """Give every range's (start, stop) to one call of `work`, each in a thread of its own. A range is one chunk; in a
-    single thread up to `longest`, where torch may start threads of its own."""
+    single thread up to `longest`. (Where there are several, torch would start more of its own for longer ranges.)"""
     # As many threads as torch may use here; an accelerator is kept busy by one.
     threads = min(torch.get_num_threads(), -(-numel // CHUNK)) if device.type == "cpu" else 1
     step = range_on(device, longest) if threads <= 1 else CHUNK
     spans = [(start, min(start + step, numel)) for start in range(0, numel, step)]
+    if not spans:
+        return
     if threads <= 1:
         work(spans)
         return

@@ -48,10 +48,17 @@ def room(size_bytes: int) -> memoryview:
 
 
 def _taken(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    block = _idle_block(size_bytes) or mmap.mmap(-1, -(-size_bytes // _GRAIN) * _GRAIN)
+    block = _idle_block(size_bytes) or _fresh(-(-size_bytes // _GRAIN) * _GRAIN)
     whole = np.frombuffer(block, np.uint8)
     weakref.finalize(whole, _give_back, block).atexit = False
     return whole[:size_bytes]
+
+
+def _fresh(size_bytes: int) -> mmap.mmap:
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+        return mmap.mmap(-1, size_bytes)
+    # Python's own choice would be shared with a process that is forked off.
+    return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def _idle_block(size_bytes: int) -> mmap.mmap | None:

@@ -8,6 +8,7 @@ import torch
 
 from shoal.aggregate.exact import BlockProducts, Halving, gram, norm_of, norms, square_root
 from shoal.aggregate.mean import weighted_sum
+from shoal.aggregate.sketch import Vector
 from shoal.codec.base import CHUNK
 
 from .gatherings import Plain
@@ -95,3 +96,21 @@ def test_roots_are_correctly_rounded() -> None:
     assert torch.equal(square_root(values.clone()), torch.tensor(expected, dtype=torch.float32))
     wide = values.double() * (1 + 2.0**-40)
     assert square_root(wide.clone()).tolist() == [math.sqrt(value) for value in wide.tolist()]
+
+
+def test_nothing_has_no_length() -> None:
+    assert norms([Vector(torch.empty(0))], 0, CPU) == [0.0]
+
+
+@pytest.mark.parametrize("numel", [CHUNK, 4 * CHUNK, 4 * CHUNK + 1, 9 * CHUNK - 3])
+def test_longer_ranges_change_no_bit(numel: int) -> None:
+    values = _values(numel, 5)
+    before = torch.get_num_threads()
+    try:
+        found = []
+        for threads, source in ((1, Vector(values)), (2, Vector(values)), (1, Plain(values))):
+            torch.set_num_threads(threads)
+            found.append(norms([source, source], numel, CPU))
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1] == found[2]

@@ -1,4 +1,5 @@
 import gc
+import os
 
 import pytest
 import torch
@@ -64,3 +65,13 @@ def test_anything_else_comes_from_torch(values: torch.Tensor) -> None:
     assert (made.shape, made.dtype, made.device) == (values.shape, values.dtype, values.device)
     del made
     assert not vectors._idle
+
+
+def test_a_process_that_is_forked_off_has_its_own() -> None:
+    mine = copy_of(torch.ones(LONG))
+    child = os.fork()
+    if not child:
+        mine.numpy()[:] = 2
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert bool((mine == 1).all())
