@@ -7,6 +7,7 @@ test ends, and by the kernel's hand if the test itself is killed.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import random
 import signal
@@ -38,11 +39,19 @@ def eventually(condition: Callable[[], T], within_s: float, what: str) -> T:
     return found
 
 
+_WORKERS, _ROOM = 8, 4
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _WORKERS
+_OWN_PORTS = range(20_000 + _WORKER * _ROOM, 32_000, _WORKERS * _ROOM)
+_PORTS = itertools.cycle(random.sample(_OWN_PORTS, len(_OWN_PORTS)))
+"""Every one before any comes twice, and none that another worker takes: who is given one may listen only later. After
+each come a few that nobody is given."""
+
+
 def free_port() -> int:
     """A port nobody listens on, below those that the system gives to outgoing connections: it stays free while
     the process that had it is dead."""
     while True:
-        port = random.randrange(20_000, 32_000)
+        port = next(_PORTS)
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             return port
