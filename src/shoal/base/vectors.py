@@ -1,6 +1,6 @@
 """Memory for vectors as long as the model, used again and again.
 
-In flow lengths; out flow vectors of no particular content, and bytes. Invariant: memory is handed out again only after
+In flow lengths; out flow vectors of no particular content. Invariant: memory is handed out again only after
 the last tensor, view or array over it is gone, and at most `KEEP_BYTES` of it lie idle.
 
 A round makes and drops a few such vectors. From the C library they come with holes that something small has since moved
@@ -40,11 +40,6 @@ def like(values: torch.Tensor) -> torch.Tensor:
 
 def copy_of(values: torch.Tensor) -> torch.Tensor:
     return like(values).copy_(values)
-
-
-def room(size_bytes: int) -> memoryview:
-    """So many bytes, to be written to."""
-    return memoryview(bytearray(size_bytes)) if size_bytes < LEAST_BYTES else _taken(size_bytes).data
 
 
 def _taken(size_bytes: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

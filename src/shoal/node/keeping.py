@@ -13,7 +13,7 @@ from collections.abc import Callable
 import blake3
 import msgspec
 
-from shoal.base.disk import Buffer, Disk, write_atomic
+from shoal.base.disk import Disk, write_atomic
 from shoal.base.errors import ShoalError
 from shoal.base.ids import NodeId, RunId
 from shoal.node.events import Outgoing
@@ -70,7 +70,7 @@ class Keeping:
         self.log.set_aside(self._run)
         return RunView()
 
-    def save_outgoing(self, outgoing: Outgoing, local: Buffer) -> None:
+    def save_outgoing(self, outgoing: Outgoing, local: bytes) -> None:
         """Make a claim and the state behind it durable, in that order's reverse. The state before it is the room of the
         next one: fresh memory or blocks for something as long as the model cost more than the copying."""
         name = f"local-{outgoing.claim.sequence}"

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import msgspec
 import torch
 
 from shoal.aggregate.base import Preparing
-from shoal.base.disk import Buffer
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.base.layout import Layout
-from shoal.base.vectors import copy_of, room
+from shoal.base.vectors import copy_of
 from shoal.codec.base import CHUNK, Source
 from shoal.codec.feedback import encode_with_feedback
 from shoal.codec.sparse import SparseCodec
@@ -69,7 +69,7 @@ class MadeUpdate:
 class PrivateState:
     """What to go on from after an update, durable beside its claim, and the hashes around it."""
 
-    data: Buffer
+    data: bytes
     before: str
     after: str
 
@@ -333,7 +333,7 @@ class Learner:
         self._local_hash = private_id(data)
         return PrivateState(data=data, before=before, after=self._local_hash)
 
-    def commit(self) -> Buffer:
+    def commit(self) -> bytes:
         """The private state that the next update begins from, by whose id the claim will be bound to it."""
         data = self.local_state()
         self._local_hash = private_id(data)
@@ -385,20 +385,25 @@ class Learner:
         self.trainer.load(local)
         return loss
 
-    def local_state(self) -> memoryview:
-        residual = b"" if self._residual is None else self._residual.cpu().numpy().data.cast("B")
+    def local_state(self) -> bytes:
+        # Viewed, not copied: it is as long as the model.
+        residual = (
+            b"" if self._residual is None else cast("bytes", self._residual.cpu().numpy().data.cast("B"))
+        )
         salt = self.privately.salt() if self.privately is not None else b""
-        return _encoded(
-            trainer=self.trainer.local_state(),
-            residual=residual,
-            unsettled=self.unsettled,
-            place=self._place,
-            shards=self._shards,
-            salt=salt,
-            codec=self._codec,
+        return msgspec.msgpack.encode(
+            _Local(
+                trainer=self.trainer.local_state(),
+                residual=residual,
+                unsettled=self.unsettled,
+                place=self._place,
+                shards=self._shards,
+                salt=salt,
+                codec=self._codec,
+            )
         )
 
-    def load_local_state(self, data: Buffer) -> None:
+    def load_local_state(self, data: bytes) -> None:
         """Go on from an earlier `local_state`. Raises SH-DISK-02, and loads nothing, if it is damaged."""
         try:
             local = msgspec.msgpack.decode(data, type=_Local)
@@ -419,32 +424,7 @@ def _as_it_is(update: torch.Tensor) -> torch.Tensor:
     return update
 
 
-def _encoded(**fields: object) -> memoryview:
-    """A `_Local` as MessagePack, with one copy of what is as long as the model."""
-    assert tuple(fields) == _Local.__struct_fields__
-    pieces: list[Buffer] = [bytes([_MAP | len(fields)])]
-    for name, value in fields.items():
-        pieces.append(msgspec.msgpack.encode(name))
-        if isinstance(value, bytes | memoryview):
-            pieces += [_bytes_header(len(value)), value]
-        else:
-            pieces.append(msgspec.msgpack.encode(value))
-    whole, start = room(sum(map(len, pieces))), 0
-    for piece in pieces:
-        whole[start : start + len(piece)] = piece
-        start += len(piece)
-    return whole
-
-
-_MAP = 0x80
-
-
-def _bytes_header(length: int) -> bytes:
-    code, width = (0xC4, 1) if length < 1 << 8 else (0xC5, 2) if length < 1 << 16 else (0xC6, 4)
-    return bytes([code]) + length.to_bytes(width, "big")
-
-
-def private_id(data: Buffer) -> BlobId:
+def private_id(data: bytes) -> BlobId:
     """How claims name a private state: as the blob that it is for those who may ask for it."""
     return chunk_list(data).blob
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from shoal.base import vectors
-from shoal.base.vectors import KEEP_BYTES, LEAST_BYTES, copy_of, like, room
+from shoal.base.vectors import KEEP_BYTES, LEAST_BYTES, copy_of, like
 
 LONG = LEAST_BYTES // 4 + 123
 
@@ -28,17 +28,6 @@ def test_memory_is_used_again_once_nobody_looks_at_it() -> None:
     assert all(bool((tensor == 7).all()) for tensor in again)
 
 
-def test_bytes_and_vectors_share_it() -> None:
-    data = room(4 * LONG)
-    data[-1:] = b"x"
-    part = data[5:10]
-    del data
-    assert not vectors._idle
-    del part
-    assert len(vectors._idle) == 1
-    assert like(torch.ones(LONG)).numel() == LONG and len(room(4 * LONG + 9)) == 4 * LONG + 9
-
-
 def test_much_longer_memory_is_not_taken_for_something_short() -> None:
     like(torch.empty(8 * LONG))
     short = like(torch.empty(LONG))
@@ -46,7 +35,7 @@ def test_much_longer_memory_is_not_taken_for_something_short() -> None:
 
 
 def test_no_more_lies_idle_than_may() -> None:
-    many = [room(KEEP_BYTES // 4) for _ in range(6)]
+    many = [like(torch.empty(KEEP_BYTES // 16)) for _ in range(6)]
     many.clear()
     assert sum(map(len, vectors._idle)) == KEEP_BYTES
 

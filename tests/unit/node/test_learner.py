@@ -5,12 +5,9 @@ import torch
 from runlog.small_log import small_recipe
 
 from shoal.base.errors import ShoalError
-from shoal.base.ids import BlobId
 from shoal.base.layout import Layout, make_layout
-from shoal.base.vectors import LEAST_BYTES
 from shoal.codec import CODECS
-from shoal.node.learner import MAX_CARRIED, Global, Learner, _encoded, _Local, private_id
-from shoal.node.progress import Unsettled
+from shoal.node.learner import MAX_CARRIED, Global, Learner, private_id
 from shoal.replica.update import open_update
 from shoal.runlog.entries import Assignment, DataRange
 from shoal.runlog.statements import MAX_RANGES
@@ -280,18 +277,3 @@ def test_an_update_that_is_not_finite_is_not_made() -> None:
 
 def test_the_toy_layout_has_the_fragments_these_tests_need() -> None:
     assert len(LAYOUT.fragments) == 2 and make_layout([("a", (1,))]).numel == 1
-
-
-@pytest.mark.parametrize("length", [0, 1, 255, 256, 65535, 65536, LEAST_BYTES + 1])
-def test_a_private_state_is_plain_messagepack(length: int) -> None:
-    """Written by hand for the sake of one copy less: claims carry its hash, so it must not differ by a byte."""
-    fields = {
-        "trainer": bytes(length),
-        "residual": memoryview(b"\x01" * length),
-        "unsettled": (Unsettled(sequence=3, plan=2, blob=BlobId("b"), fragments=(0,)),),
-        "place": 70_000,
-        "shards": 0,
-        "salt": b"s",
-        "codec": 1,
-    }
-    assert _encoded(**fields) == msgspec.msgpack.encode(_Local(**fields))

@@ -139,7 +139,7 @@ class _Node:
         batch = self.recipe.inner.batch_size
         with _on(self._hardware):
             self._learner.adopt(Global(params=base.params, position=number, fragments=(0,)))
-            private = bytes(self._learner.commit())
+            private = self._learner.commit()
             data = DataRange(number * steps * batch, steps * batch)
             work = Assignment(node=NodeId(""), data=data, steps=steps, batch=batch)
             self._learner.train(work, number * steps, 0, steps)
