@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.2
 ASK_AGAIN_S = 5.0
-"""Where the coordinator does not answer."""
+"""Where the coordinator does not answer; sooner where it said so: by its lease, whoever is silent is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Lent:
                     told = self._ask()
                 except ShoalError as error:
                     self._say(f"{error.cause}; asking again")
-                    place = place.model_copy(update={"ask_again_s": ASK_AGAIN_S})
+                    place = place.model_copy(update={"ask_again_s": min(place.ask_again_s, ASK_AGAIN_S)})
                 else:
                     # A coordinator that has just begun knows nothing yet: whoever works goes on.
                     later = {"ask_again_s": told.ask_again_s}
