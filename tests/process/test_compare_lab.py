@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.apps.bench.plan import Question, in_lab
+from shoal.apps.bench.plan import NAIVE, Question, in_lab
 from shoal.apps.lab_scaling import compare
 from shoal.lab.library import fleet_from
 
@@ -25,6 +25,9 @@ def test_planned_against_naive_in_the_lab() -> None:
     assert found["lab_valid"] is False, "nothing was measured"
     assert [one.split(":")[0] for one in said[-6::2]] == ["planned", "ddp", "local-sgd"]
     assert any("the last round took" in reason for reason in found["reasons"])
+    for name in NAIVE:  # Equal work: a third of the steps on each, which take 0.1, 0.1 and 0.8 s.
+        steps, took_s = found["runs"][name]["steps"], found[f"{name.replace('-', '_')}_seconds"]
+        assert found["runs"][name]["utilisation"] > 0.7 * steps / 3 / (3 * took_s)
 
 
 @pytest.mark.long

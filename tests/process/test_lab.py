@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -190,6 +191,27 @@ while time.monotonic() < began + 20 and gap < 0.5:
         pass
 print(gap)
 """.replace("\n", "\\n")
+
+
+def test_events_begin_again_on_the_network_as_it_was() -> None:
+    events = "events: [{at: 200 ms, do: set, host: a, latency: 70 ms}, {at: 200 ms, do: off, host: b}]"
+    with Lab(parse_fleet(PAIR + events), emulator="native") as lab:
+        first = lab.network
+        lab.begin()
+        for count in (2, 4):
+            lab_until(lambda: len(lab.report().events) == count)  # noqa: B023 (called at once)
+            assert lab.network.lines[0].latency_s == 0.07 and not lab.network.lines[1].on
+            if count == 2:
+                lab.begin_again()
+                assert lab.network == first
+        assert [event.at_s for event in lab.report().events] == [0.2] * 4
+
+
+def lab_until(probe: Callable[[], bool], limit_s: float = 10.0) -> None:
+    ends = time.monotonic() + limit_s
+    while not probe():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
 
 
 def test_a_server_in_the_background_and_a_client_in_front() -> None:

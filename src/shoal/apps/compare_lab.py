@@ -20,6 +20,7 @@ from shoal.base.errors import ShoalError
 from shoal.lab.fleet import Fleet, HostSpec
 from shoal.lab.keeping import Process
 from shoal.lab.lab import Lab
+from shoal.lab.library import with_host
 from shoal.lab.report import Report
 from shoal.strategy.recipe import Recipe
 
@@ -54,7 +55,8 @@ def run_in_lab(
     fleet: Fleet, following: Next, say: Say, *, measure: bool = True, prices: Prices | None = None
 ) -> InLab:
     """Trial after trial until there is none. Raises what a lab raises, and SH-RUN-01 if a program fails."""
-    with tempfile.TemporaryDirectory(prefix="shoal-compare-") as name, Lab(_with_coordinator(fleet)) as lab:
+    seen = with_host(fleet, HostSpec(name=COORDINATOR, profile="datacentre"))
+    with tempfile.TemporaryDirectory(prefix="shoal-compare-") as name, Lab(seen) as lab:
         folder = Path(name)
         if measure:
             say("measuring the emulated links")
@@ -73,11 +75,6 @@ def run_in_lab(
             program.wait(LOOK_S)
         lab.end_programs(programs)
         return InLab(curves=tuple(curves), report=report)
-
-
-def _with_coordinator(fleet: Fleet) -> Fleet:
-    host = HostSpec(name=COORDINATOR, profile="datacentre")
-    return fleet.model_copy(update={"hosts": (*fleet.hosts, host)})
 
 
 def _start(lab: Lab, folder: Path) -> list[Process]:
@@ -105,6 +102,8 @@ def _try(
         "until_loss": trial.until_loss,
         "speeds": speeds,
     }
+    if number:
+        lab.begin_again()  # What the fleet's file says will happen, happens to every trial.
     before = _sent_bytes(lab)
     part = folder / "asked.part"
     part.write_text(json.dumps(asked), "utf-8")

@@ -138,6 +138,7 @@ async def take_part(folder: Path) -> None:
     home = folder / name
     identity = load_or_create_identity(home / "key")
     write(folder / f"ready-{name}", "")
+    paced = pacer()  # One for all runs: its record is the process's, and another would begin it anew.
     number = 0
     while True:
         told = await appears(folder / f"ticket-{number}", folder / "end")
@@ -146,7 +147,7 @@ async def take_part(folder: Path) -> None:
         host = PacedHost(
             identity, FileDisk(home), bind=os.environ["SHOAL_LAB_ADDRESS"], peer_port=0, threads=2
         )
-        host.pacer = pacer()
+        host.pacer = paced
         async with host:
             options = NodeOptions(
                 give_up_s=600.0,

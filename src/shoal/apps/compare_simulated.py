@@ -90,13 +90,13 @@ class _TrainingWorld(FleetWorld):
         self._first: tuple[float, float] | None = None
         """When the first plan was made, and how long devices had trained by then."""
         super().__init__(loop, fleet, recipe, 0, seed)
-        speeds = sum(line.speed for line in self._network.links.lines)
+        speeds = sum(line.speed for line in self._lines)
         first_loss = self._trainer().evaluate(recipe.evaluation.batches)
         self.reader = CurveReader(speeds=speeds, prices=prices, first_loss=first_loss)
 
     def utilisation(self) -> float:
         """Of all devices' time since the first plan, the share in which they trained."""
-        nodes, (began, busy_s) = len(self._network.links.lines), self._first or (0.0, 0.0)
+        nodes, (began, busy_s) = len(self._lines), self._first or (0.0, 0.0)
         passed_s = max(self._loop.time() - began, 1e-9)
         return min(1.0, (sum(self._busy_s.values()) - busy_s) / (nodes * passed_s))
 

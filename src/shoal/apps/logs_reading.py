@@ -54,6 +54,7 @@ from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.sqlstore import SqlLogStore
 
 MAX_LINE = 10_000
+TOLD_SHARES = 8
 MAX_TIME_MS = 253_402_300_799_000
 
 
@@ -273,7 +274,7 @@ def _words(body: Body, names: dict[str, str]) -> str:
         case Left():
             return f"{names.get(body.node, body.node[:8])}: {body.reason}"
         case Plan():
-            return f"round {body.round}: {body.reason}"
+            return f"round {body.round}: {body.reason}{_share_words(body, names)}"
         case Seal():
             return _seal_words(body, names)
         case Digests():
@@ -313,6 +314,17 @@ def _regions_words(body: Regions, names: dict[str, str]) -> str:
         for item in body.items
     )
     return f"{body.reason}{told}"
+
+
+def _share_words(plan: Plan, names: dict[str, str]) -> str:
+    """Why each has the work it has; in a large fleet, those whose work is not the usual."""
+    told = [item for item in plan.members if item.reason]
+    if len(told) > TOLD_SHARES:
+        usual = max(item.batch for item in told)
+        told = [item for item in told if item.thin > 1 or item.coded or item.codec or item.batch < usual]
+    words = "".join(f"; {names.get(i.node, i.node[:8])}: {i.reason}" for i in told[:TOLD_SHARES])
+    more = len(told) - TOLD_SHARES
+    return words + (f"; and {more} more" if more > 0 else "")
 
 
 def _seal_words(seal: Seal, names: dict[str, str]) -> str:

@@ -110,12 +110,16 @@ def fleet(
     night, some nodes that really train a small network and others whose training is modelled after it.
     """
     from shoal.apps import simulated_day, simulated_fleet, simulated_hours
+    from shoal.lab.fleet import names_of
     from shoal.lab.library import find_fleet, with_hosts
 
+    try:
+        most_s = duration_s(most)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--time") from None
     chosen = find_fleet(name)
     chosen = with_hosts(chosen, nodes) if nodes else chosen
-    in_regions = (nodes or 0) > simulated_day.MOST_FLAT if regions is None else regions
-    most_s = duration_s(most)
+    in_regions = len(names_of(chosen)) > simulated_day.MOST_FLAT if regions is None else regions
     played = (
         asdict(
             simulated_day.play_day(

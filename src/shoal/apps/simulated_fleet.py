@@ -22,7 +22,8 @@ from shoal.base.ids import BlobId, RunId
 from shoal.coordinator.events import StopAsked
 from shoal.coordinator.service import CoordinatorService
 from shoal.data.manifest import Manifest, Shard
-from shoal.lab.fleet import Fleet
+from shoal.lab.fleet import Fleet, HostSpec
+from shoal.lab.library import with_host
 from shoal.lab.links import Between, Change, Network, Power, Tune, fleet_to_links, timeline
 from shoal.node.options import NodeOptions
 from shoal.node.service import NodeService
@@ -41,6 +42,8 @@ from shoal.worlds.simulated.toy import ToyTrainer, toy_layout
 STEP_S = 0.2
 """What a step takes a device of speed 1, where the fleet does not say."""
 UNLIMITED_BYTES_S = 1.25e9
+LEAST_LEFT = 1e-6
+"""Of the rate of a line that loses everything."""
 GIVE_UP_S = 600.0
 LOOK_S = 1.0
 T = TypeVar("T")
@@ -156,7 +159,11 @@ class FleetWorld:
     def __init__(self, loop: SimLoop, fleet: Fleet, recipe: Recipe, params: int, seed: int) -> None:
         self._loop, self._fleet, self._recipe, self._seed = loop, fleet, recipe, seed
         self._params = params
-        self._network = FleetNetwork(loop, fleet_to_links(fleet))
+        self._lines = fleet_to_links(fleet).lines
+        latency = f"{1e3 * calm.FAST.latency_s:g} ms"
+        self._seen = with_host(fleet, HostSpec.model_validate({"name": calm.COORDINATOR, "latency": latency}))
+        """As in the lab: who is cut off from `*` is cut off from the coordinator too."""
+        self._network = FleetNetwork(loop, fleet_to_links(self._seen))
         self._busy_s: dict[str, float] = defaultdict(float)
         self._nodes: dict[str, CountedHost] = {}
         self._seals: list[Seal] = []
@@ -173,7 +180,7 @@ class FleetWorld:
     async def play(self, most_s: float, cpu_s: Callable[[], float]) -> Played:
         serving = self._spawn(self._host_of_coordinator, self._coordinator.serve(), calm.COORDINATOR)
         nodes = []
-        for line in self._network.links.lines:
+        for line in self._lines:
             host = self._host(line.name, SimDisk(), link_of(self._network.links, line.name), line.speed)
             self._nodes[line.name] = host
             nodes.append(self._spawn(host, self._node(host).run(), line.name))
@@ -212,7 +219,7 @@ class FleetWorld:
         return False
 
     async def _change(self) -> None:
-        for step in timeline(self._fleet):
+        for step in timeline(self._seen):
             await asyncio.sleep(max(0.0, step.at_s - self._loop.time()))
             self._events += 1
             self._carry_out(step.change)
@@ -226,10 +233,12 @@ class FleetWorld:
                 network.faults.cut = network.faults.cut | ways if cut else network.faults.cut - ways
             case Power(hosts, on):
                 for name in hosts:
-                    self._nodes[name].switch(on)
+                    if name in self._nodes:
+                        self._nodes[name].switch(on)
             case Tune(hosts, _):
                 for name in hosts:
-                    network.hosts[name].link = link_of(network.links, name)
+                    if name in self._nodes:
+                        network.hosts[name].link = link_of(network.links, name)
 
     # --- parts -------------------------------------------------------------------------------------------
 
@@ -289,7 +298,7 @@ class FleetWorld:
         claims = [claims_of(seal) for seal in self._seals]
         accepted, virtual_s = sum(len(found) for found in claims), self._loop.time()
         samples = sum(claim.samples for found in claims for claim in found)
-        speed = sum(line.speed for line in self._network.links.lines)
+        speed = sum(line.speed for line in self._lines)
         possible = self._sealed_s * speed * self._recipe.inner.batch_size / (self._fleet.step or STEP_S)
         return Played(
             fleet=self._fleet.name,
@@ -318,7 +327,7 @@ class FleetWorld:
 def link_of(links: Network, name: str) -> Link:
     """A line as the simulated network has it: no packets, so that what is lost is a rate that much lower."""
     line = links.lines[links.names[name]]
-    left = 1 - line.loss
+    left = max(LEAST_LEFT, 1 - line.loss)
     return Link(
         latency_s=line.latency_s,
         jitter_s=line.jitter_s,

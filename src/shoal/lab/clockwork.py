@@ -28,12 +28,21 @@ class Clockwork:
         self._happened: list[Happened] = []
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
-        self._began = self._ended = 0.0
+        self._began = self._events_from = 0.0
 
     def begin(self) -> None:
         """Events count from now."""
-        self._began = time.monotonic()
+        self._began = self._events_from = time.monotonic()
         self._watch.begin()
+        self._start()
+
+    def begin_again(self) -> None:
+        """Events count from now, the first one first; once it was stopped."""
+        self._events_from = time.monotonic()
+        self._stopping.clear()
+        self._start()
+
+    def _start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="lab-clockwork", daemon=True)
         self._thread.start()
 
@@ -63,14 +72,17 @@ class Clockwork:
         sample_at = SAMPLE_S
         while True:
             next_at = min(sample_at, step.at_s) if step else sample_at
-            if self._stopping.wait(max(0.0, next_at - self.seconds())):
+            if self._stopping.wait(max(0.0, next_at - self._passed())):
                 return
-            if self.seconds() >= sample_at:
+            if self._passed() >= sample_at:
                 self._watch.sample()
                 sample_at += SAMPLE_S
-            while step is not None and step.at_s <= self.seconds():
+            while step is not None and step.at_s <= self._passed() and not self._stopping.is_set():
                 self._carry_out(step)
                 step = next(steps, None)
+
+    def _passed(self) -> float:
+        return time.monotonic() - self._events_from
 
     def _carry_out(self, step: Step) -> None:
         try:
@@ -79,5 +91,5 @@ class Clockwork:
             self._stopping.set()  # The lab is coming down; its report says why.
             return
         if len(self._happened) < MOST_RECORDED:
-            late_s = self.seconds() - step.at_s
+            late_s = self._passed() - step.at_s
             self._happened.append(Happened(at_s=step.at_s, late_s=late_s, what=step.what))

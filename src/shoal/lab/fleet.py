@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from shoal.lab.quantities import Delay, Fraction, Mistake, Moment, Rate, Size, Span
 
 MAX_HOSTS = 4096
+LEAST_ROW_S = 0.001
+"""Rows of a trace are so far apart at least: else one that repeats would leave no time for anything."""
 EVERYONE = "*"
 Name = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?$")]
 Who = Annotated[str, Field(pattern=r"^(\*|[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?)$")]
@@ -119,9 +121,9 @@ Event = Annotated[Cut | Heal | Off | On | Set, Field(discriminator="do")]
 class TracePoint(Section):
     """One row of a trace: from here on. Plain numbers in base units, whatever the file's columns had."""
 
-    at: float = Field(ge=0)
-    up: float | None = Field(default=None, ge=1000)
-    down: float | None = Field(default=None, ge=1000)
+    at: float = Field(ge=0, le=1e9)
+    up: float | None = Field(default=None, ge=1000, le=1.25e10)
+    down: float | None = Field(default=None, ge=1000, le=1.25e10)
     latency: float | None = Field(default=None, ge=0, le=10)
     jitter: float | None = Field(default=None, ge=0, le=10)
     loss: float | None = Field(default=None, ge=0, le=1)
@@ -142,7 +144,7 @@ class Trace(Section):
 class Command(Section):
     """What one host runs."""
 
-    run: str | tuple[str, ...]
+    run: str | Annotated[tuple[str, ...], Field(min_length=1)]
     """Text goes to `sh -c`; a list is started as it is."""
     background: bool = False
     """The lab does not wait for it, but ends it when all others are done."""
@@ -215,6 +217,11 @@ def check_whole(fleet: Fleet) -> None:
             raise Mistake(f"traces.{n}: give a file with rows, or points")
         if any(b.at <= a.at for a, b in pairwise(trace.points)):
             raise Mistake(f"traces.{n}: times must rise from row to row")
+        if any(b.at - a.at < 0.999 * LEAST_ROW_S for a, b in pairwise(trace.points)):
+            raise Mistake(f"traces.{n}: rows less than {1e3 * LEAST_ROW_S:g} ms apart")
+    for n, event in enumerate(fleet.events):
+        if isinstance(event, Set) and all(getattr(event, name) is None for name in LinkSpec.model_fields):
+            raise Mistake(f"events.{n}: changes nothing; give any of {', '.join(LinkSpec.model_fields)}")
     _check_names(fleet)
 
 

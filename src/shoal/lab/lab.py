@@ -246,6 +246,18 @@ class Lab:
         self._order("mark")
         self._clockwork.begin()
 
+    def begin_again(self) -> None:
+        """The network as the fleet says, and its events from now on once more; what the report judges goes on."""
+        self._clockwork.stop()
+        asleep = tuple(line.name for line in self.network.lines if not line.on)
+        with self._ordering:
+            self.network = fleet_to_links(self.fleet)
+            for order in all_orders(self.network):
+                self._order(order)
+        for host in asleep:
+            self._kept.signal_host(self._place(host), signal.SIGCONT)
+        self._clockwork.begin_again()
+
     def judge_from_now(self) -> None:
         """Programs have warmed up: lateness and processor use count from now. Events go on as they were."""
         self._order("mark")

@@ -16,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from shoal.base.errors import ShoalError
-from shoal.lab.fleet import Fleet, HostSpec, check_whole
+from shoal.lab.fleet import Fleet, HostSpec, check_whole, names_of
 from shoal.lab.links import fleet_to_links, hosts_meant
 from shoal.lab.profiles import PROFILES
 from shoal.lab.quantities import Mistake
@@ -33,6 +33,13 @@ COLUMNS: dict[str, tuple[str, float]] = {
     "loss_percent": ("loss", 0.01),
 }
 """Columns of a trace file: the field that each is, and its unit."""
+LIMITS: dict[int | str, str] = {
+    **dict.fromkeys(("up", "down", "rate"), "8 kbit/s (1000 bytes/s) to 100 Gbit/s"),
+    **dict.fromkeys(("latency", "rtt", "jitter", "jitter_time"), "0 s to 10 s"),
+    "loss": "0 % to 100 %",
+    "queue": "3 kB to 2 GB",
+}
+"""What the schema says in base units, for people."""
 
 
 def shipped() -> dict[str, Path]:
@@ -123,6 +130,17 @@ def with_hosts(fleet: Fleet, count: int) -> Fleet:
     )
 
 
+def with_host(fleet: Fleet, host: HostSpec) -> Fleet:
+    """The same fleet with one host more, which `*` means too. Raises SH-LAB-02 if one is called so already."""
+    if host.name in names_of(fleet):
+        raise ShoalError(
+            "SH-LAB-02",
+            f"{fleet.name}: hosts: {host.name!r} is the name of a host that is added here",
+            "call yours something else",
+        )
+    return fleet.model_copy(update={"hosts": (*fleet.hosts, host)})
+
+
 def _each(fleet: Fleet) -> list[HostSpec]:
     return [host for host in fleet.hosts for _ in range(host.count)]
 
@@ -140,9 +158,11 @@ def _read(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ShoalError("SH-LAB-01", f"{path} is larger than {MAX_FILE_BYTES} bytes", "make it smaller")
-        return path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return path.read_text("utf-8-sig")  # Spreadsheets write a mark at the beginning.
+    except OSError as error:
         raise ShoalError("SH-LAB-01", f"cannot read {path}: {error}", "check the path") from None
+    except UnicodeDecodeError as error:
+        raise ShoalError("SH-LAB-01", f"{path} is not text: {error}", "save it as UTF-8 text") from None
 
 
 def _with_traces(values: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -186,14 +206,20 @@ def _points(text: str, where: str) -> list[dict[str, float]]:
 
 
 def _explained(error: ValidationError) -> str:
-    lines = []
-    for item in error.errors(include_url=False):
+    lines, items = [], error.errors(include_url=False)
+    for item in items:
+        if item["type"] == "too_short" and any(_is_within(other["loc"], item["loc"]) for other in items):
+            continue  # It is only short of what was wrong in it.
         # Tags by which the schema tells kinds of events apart are no part of the file.
         place = [str(part) for part in item["loc"] if part not in ("cut", "heal", "off", "on", "set")]
         if item["loc"][:1] == ("commands",):
             place = [part for part in place if part not in ("str", "tuple[str, ...]", "[key]")]
         lines.append(f"{'.'.join(place) or 'fleet'}: {_complaint(item)}")
     return "; ".join(dict.fromkeys(lines[:8]))
+
+
+def _is_within(place: tuple[int | str, ...], of: tuple[int | str, ...]) -> bool:
+    return len(place) > len(of) and place[: len(of)] == of
 
 
 def _complaint(item: Any) -> str:
@@ -205,6 +231,10 @@ def _complaint(item: Any) -> str:
             return "missing"
         case "value_error":
             return str(context["error"])
+        case "too_short":
+            return f"has {context['actual_length']}; allowed: at least {context['min_length']}"
+        case "greater_than_equal" | "less_than_equal" if item["loc"][-1] in LIMITS:
+            return f"found {found!r}; allowed: {LIMITS[item['loc'][-1]]}"
         case "union_tag_invalid" | "union_tag_not_found":
             return f"do: found {found.get('do') if isinstance(found, dict) else found!r}; allowed: " + (
                 "cut, heal, off, on, set"
@@ -218,6 +248,8 @@ def _complaint(item: Any) -> str:
 
 def _close(name: str) -> str:
     known = sorted({field for model in _models() for field in model.model_fields})
+    if name in known:
+        return " here"
     close = difflib.get_close_matches(name, known, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""
 

@@ -242,8 +242,17 @@ def _events(fleet: Fleet, network: Network) -> Iterator[Step]:
                     )
             case Set():
                 hosts, values = hosts_meant(network, event.host), _given(event)
-                shown = ", ".join(f"{name} {value:g}" for name, value in values.items())
+                shown = _in_words(values)
                 yield Step(at_s=event.at, what=f"set {event.host} {shown}", change=Tune(hosts, values))
+
+
+def _in_words(values: Mapping[str, float]) -> str:
+    units = {"up": (8e-6, "Mbit/s"), "down": (8e-6, "Mbit/s"), "loss": (100.0, "%"), "queue": (1e-3, "kB")}
+    found = []
+    for name, value in values.items():
+        factor, unit = units.get(name, (1e3, "ms"))
+        found.append(f"{name} {factor * value:g} {unit}")
+    return ", ".join(found)
 
 
 def _cutting(event: Cut | Heal, network: Network) -> Iterator[Step]:
@@ -269,7 +278,7 @@ def _trace(trace: Trace, network: Network) -> Iterator[Step]:
     while True:
         for point in trace.points:
             values = point.model_dump(exclude={"at"}, exclude_none=True)
-            shown = ", ".join(f"{name} {value:g}" for name, value in values.items())
+            shown = _in_words(values)
             yield Step(at_s=began + point.at, what=f"trace {trace.host} {shown}", change=Tune(hosts, values))
         if not trace.repeat:
             return

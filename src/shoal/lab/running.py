@@ -137,7 +137,14 @@ class _Output:
 
     def __enter__(self) -> _Output:
         if self._folder is not None:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ShoalError(
+                    "SH-LAB-06",
+                    f"output cannot be written to {self._folder}: {error}",
+                    "choose another folder",
+                ) from None
         self._thread.start()
         return self
 

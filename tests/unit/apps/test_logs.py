@@ -17,10 +17,11 @@ from typer.testing import CliRunner
 from shoal.apps import progress
 from shoal.apps.cli import app, find
 from shoal.apps.exporting import export_run
+from shoal.apps.logs_reading import _words
 from shoal.base.errors import ShoalError
-from shoal.base.ids import RunId
+from shoal.base.ids import NodeId, RunId
 from shoal.runlog.chain import Equivocation, make_link, read_link
-from shoal.runlog.entries import Stopped
+from shoal.runlog.entries import Assignment, DataRange, Plan, Stopped
 from shoal.runlog.evidence import encode_proof
 from shoal.runlog.files import FileLogStore
 from shoal.worlds.real.disk import FileDisk
@@ -71,6 +72,21 @@ def test_show_is_for_people_and_for_tools(finished: Path) -> None:
         assert any("seal" in line and "ann" in line for line in lines)
         items = [json.loads(line) for line in _log("show", "--json", *home).output.splitlines()]
         assert [item["position"] for item in items] == list(range(len(lines)))
+
+
+def test_a_plan_says_why_each_has_its_work() -> None:
+    def work(number: int, thin: int = 1) -> Assignment:
+        node = NodeId(f"{number:064x}"[::-1])
+        return Assignment(
+            node=node, data=DataRange(0, 8), steps=1, batch=8, thin=thin, reason=f"reason {number}"
+        )
+
+    def shown(*members: Assignment) -> str:
+        plan = Plan(round=3, step=0, members=members, deadline_ms=1, fragments=(0,), reason="few")
+        return _words(plan, {members[0].node: "ann (1)"})
+
+    assert shown(work(1), work(2)) == "round 3: few; ann (1): reason 1; 20000000: reason 2"
+    assert shown(*map(work, range(1, 20)), work(21, thin=2)) == "round 3: few; 51000000: reason 21"
 
 
 def test_a_sound_log_verifies_and_nothing_is_touched(finished: Path) -> None:

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from shoal.apps.simulated_fleet import Played, play, toy_recipe
+from shoal.base.errors import ShoalError
 from shoal.lab.library import find_fleet, parse_fleet
 
 BRISK = ["strategy.schedule.steps=5", "strategy.seal.deadline_s=30"]
@@ -53,6 +54,28 @@ def test_a_host_that_is_off_is_not_in_the_rounds() -> None:
     assert off.events == 1 and off.updates_per_round < train(NEAR, rounds=8).updates_per_round
 
 
+def test_a_host_that_is_cut_off_from_everybody_is_not_in_the_rounds() -> None:
+    cut = train(NEAR + 'events: [{at: 2 s, do: cut, between: [n-3, "*"]}]', rounds=8)
+    off = train(NEAR + "events: [{at: 2 s, do: off, host: n-3}]", rounds=8)
+    assert cut.updates_per_round == off.updates_per_round
+
+
+def test_everybody_is_not_the_coordinator_where_machines_sleep_or_lines_change() -> None:
+    asleep = train(NEAR + 'events: [{at: 1 s, do: off, host: "*", lasts: 1 s}]')
+    thin = train(NEAR + 'events: [{at: 1 s, do: set, host: "*", up: 1 Mbit/s}]')
+    assert asleep.rounds == thin.rounds == 4 and asleep.events == 2
+
+
+def test_a_line_that_loses_everything_holds_up_nobody_for_good() -> None:
+    lost = train(NEAR + "events: [{at: 2 s, do: set, host: n-3, loss: 100 %}]", rounds=8)
+    assert lost.rounds == 8 and lost.updates_per_round < 3
+
+
+def test_a_host_must_not_be_called_like_the_coordinator() -> None:
+    with pytest.raises(ShoalError, match="SH-LAB-02"):
+        train("hosts: [{name: coordinator}]")
+
+
 def test_when_the_time_is_over_it_stops() -> None:
     assert train(NEAR, rounds=100_000, most_s=60.0).ended == "the time is over"
 
@@ -71,3 +94,11 @@ def test_the_command() -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert (told["nodes"], told["rounds"], told["fleet"]) == (4, 2, "continental")
+
+
+def test_a_time_that_is_none_is_a_wrong_command_line() -> None:
+    words = ["sim", "fleet", "campus", "--time", "xyz"]
+    done = subprocess.run(
+        [sys.executable, "-m", "shoal.apps.cli", *words], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2 and "--time" in done.stderr and "Traceback" not in done.stderr

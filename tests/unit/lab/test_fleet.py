@@ -135,7 +135,7 @@ def test_events_come_in_order_and_end_again() -> None:
         (3, "on b-1"),
         (4, "cut b-1 -> b-2"),
         (6, "heal a - *"),
-        (9, "set east up 125000"),
+        (9, "set east up 1 Mbit/s"),
     ]
     assert steps[0].change == Between(
         frozenset({("a", "b-1"), ("b-1", "a"), ("a", "b-2"), ("b-2", "a")}), True
@@ -244,6 +244,18 @@ WRONG = {
     "no trace file": ("{hosts: [{name: a}], traces: [{host: a, file: no.csv}]}", "SH-LAB-01", "no.csv"),
     "congestion": ("{hosts: [{name: a}], congestion: 'a b'}", "SH-LAB-02", "congestion"),
     "many": ("hosts: [{name: a, count: 9999}]", "SH-LAB-02", "hosts.0.count"),
+    "none": ("hosts: []", "SH-LAB-02", "hosts: has 0; allowed: at least 1"),
+    "nothing is set": (
+        "{hosts: [{name: a}], events: [{at: 1, do: set, host: a}]}",
+        "SH-LAB-02",
+        "events.0: changes nothing",
+    ),
+    "a field of another event": (
+        "{hosts: [{name: a}], events: [{at: 1, do: cut, between: [a, a], host: a}]}",
+        "SH-LAB-02",
+        "events.0.host: unknown field here",
+    ),
+    "thin": ("hosts: [{name: a, up: 1 kbit/s}]", "SH-LAB-02", "found '1 kbit/s'; allowed: 8 kbit/s"),
 }
 
 
@@ -266,6 +278,8 @@ def test_what_is_wrong_is_named(what: str, tmp_path: Path) -> None:
         ("seconds,up_mbit\n1,5\n1,6\n", "times must rise"),
         ("seconds,up_mbit\n0,0\n", "traces.0.points.0.up"),
         ("seconds,up_mbit\n0,nan\n", "traces.0.points.0.up"),
+        ("seconds,up_mbit\n0,inf\n", "traces.0.points.0.up"),
+        ("seconds,up_mbit\n0,4\n0.000001,5\n", "less than 1 ms apart"),
         ("", "no column 'seconds'"),
     ],
 )
@@ -274,6 +288,18 @@ def test_what_is_wrong_in_a_trace_is_named(rows: str, words: str, tmp_path: Path
     with pytest.raises(ShoalError, match="SH-LAB-02") as caught:
         parse_fleet("{hosts: [{name: a}], traces: [{host: a, file: t.csv}]}", folder=tmp_path)
     assert words in caught.value.cause
+
+
+def test_one_wrong_host_is_one_complaint() -> None:
+    with pytest.raises(ShoalError) as caught:
+        parse_fleet("hosts: [{name: a, upp: 1 Mbit/s}]")
+    assert caught.value.cause == "fleet: hosts.0.upp: unknown field (did you mean 'up'?)"
+
+
+def test_a_spreadsheets_trace_is_read(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(b"\xef\xbb\xbfseconds,up_mbit\r\n0,4\r\n5,3\r\n")
+    fleet = parse_fleet("{hosts: [{name: a}], traces: [{host: a, file: t.csv}]}", folder=tmp_path)
+    assert [point.up for point in fleet.traces[0].points] == [4 * MBIT, 3 * MBIT]
 
 
 def test_a_fleet_that_is_nowhere() -> None:

@@ -74,9 +74,11 @@ def recipe_of(name: str, question: Question) -> Recipe:
 def in_lab(question: Question, say: Say, *, measure: bool = True) -> dict[str, Any]:
     """By real processes. Raises what a lab raises."""
 
+    planned = recipe_of(PLANNED, question)  # What is wrong in it is said before anything is started.
+
     def following(curves: Sequence[Curve]) -> Trial | None:
         if not curves:
-            return Trial(name=PLANNED, recipe=recipe_of(PLANNED, question), most_s=question.seconds)
+            return Trial(name=PLANNED, recipe=planned, most_s=question.seconds)
         if len(curves) > len(NAIVE):
             return None
         name, target = NAIVE[len(curves) - 1], curves[0].best

@@ -28,6 +28,7 @@ from shoal.base.errors import ShoalError
 from shoal.lab.lab import Lab
 from shoal.lab.library import parse_fleet
 from shoal.lab.links import Between
+from shoal.strategy.recipe import recipe_from
 
 PROFILES: dict[str, dict[str, str]] = {
     "A": {"latency": "10 ms"},
@@ -61,8 +62,9 @@ class _Events:
 
 
 def measure(profile: str, congestion: str | None, preset: str, params: int, say: Say) -> dict[str, Any]:
-    """Run it. Raises SH-LAB errors, and SH-RUN-01 if a sync does not come about."""
+    """Run it. Raises SH-LAB and SH-RECIPE errors, and SH-RUN-01 if a sync does not come about."""
     fleet = parse_fleet(_fleet_text(profile))
+    recipe_from(sync_recipe(len(HOSTS), preset))  # A mistake is told here, not by a process that ends.
     with ExitStack() as stack:
         folder = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="shoal-sync-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
