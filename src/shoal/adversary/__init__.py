@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
-from shoal.adversary.base import Adversary, Backdoor, Poisoner, Seen
+from shoal.adversary.base import Adversary, Backdoor, Poisoner, Seen, lie_of, taught
 from shoal.adversary.colluding import ALittleIsEnough, Collusion, InnerProduct, Mimic
 from shoal.adversary.poisoning import CornerTrigger, LabelFlip
 from shoal.adversary.sending import Copy, Noise, PoisonedFeedback, Scaling, SignFlip, StaleReplay, Zeros
@@ -41,8 +41,8 @@ def find_attack(name: str) -> Callable[[], Attacker]:
     try:
         found = getattr(importlib.import_module(module), inside)
         made = found()
-    except (ImportError, AttributeError, TypeError) as error:
-        raise _unknown(f"{name} cannot be made: {error}") from error
+    except Exception as error:  # Somebody's own code, which may fail in any way.
+        raise _unknown(f"{name} cannot be made: {type(error).__name__}: {error}") from error
     if not isinstance(made, Adversary | Poisoner):
         raise _unknown(f"{name} has neither corrupt(honest, seen) nor poison(batch, classes)")
     make: Callable[[], Attacker] = found
@@ -57,4 +57,14 @@ def _unknown(cause: str) -> ShoalError:
     )
 
 
-__all__ = ["ATTACKS", "Adversary", "Attacker", "Backdoor", "Poisoner", "Seen", "find_attack"]
+__all__ = [
+    "ATTACKS",
+    "Adversary",
+    "Attacker",
+    "Backdoor",
+    "Poisoner",
+    "Seen",
+    "find_attack",
+    "lie_of",
+    "taught",
+]

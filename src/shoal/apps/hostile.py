@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import torch
 
-from shoal.adversary import ATTACKS, Adversary, Attacker, Poisoner, Seen, find_attack
+from shoal.adversary import ATTACKS, Adversary, Attacker, Poisoner, Seen, find_attack, lie_of, taught
 from shoal.base.errors import ChannelClosed, ShoalError
 from shoal.base.host import Channel, Resources
 from shoal.base.ids import NodeId
@@ -56,7 +56,7 @@ class Forger(Liar):
         if isinstance(self._attacker, Adversary) and self.state is not None:
             base, trainer = self.state.params, learner.trainer
             honest = base - trainer.params().detach().cpu()
-            lie = self._attacker.corrupt(honest, self._seen(planned, honest))
+            lie = lie_of(self._attacker, honest, self._seen(planned, honest))
             trainer.load(base - lie)
         outgoing = await super()._make_claim(planned, learner)
         self._sent = self._values(outgoing.claim, planned.place, planned.assignment.codec)
@@ -108,7 +108,7 @@ class PoisonedData(Dataset):
     def batch(self, indices: Indices, part: Part = "train") -> Batch:
         honest, manifest = super().batch(indices, part), self.manifest
         classes = manifest.classes if manifest.kind == "arrays" else manifest.vocab_size
-        return self._poisoner.poison(honest, classes) if part == "train" else honest
+        return taught(self._poisoner, honest, classes) if part == "train" else honest
 
 
 def data_for(name: str) -> Callable[..., Dataset]:

@@ -111,6 +111,7 @@ CODES: dict[str, str] = {
     "SH-BENCH-01": "a benchmark cannot run here",
     "SH-TRACE-01": "figures or traces cannot be written where they are wanted",
     "SH-ATTACK-01": "no such attack",
+    "SH-ATTACK-02": "an attack of one's own failed, or gave back what is no update or batch",
     "SH-LAB-01": "the fleet file, or a trace it names, cannot be read",
     "SH-LAB-02": "a field of the fleet file is missing, unknown, out of range or at odds with another",
     "SH-LAB-03": "this machine does not let a lab be made",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -148,7 +149,7 @@ def _is_sound(cell: Cell, say: Say) -> bool:
 def line(row: dict[str, Any]) -> str:
     """A cell, for people."""
     parts = [
-        f"{row['attack']:18} {row['aggregator']:17} {row['fraction']:4.0%} of {row['nodes']:<3}",
+        f"{row['attack']:18} {_named(row):17} {row['fraction']:4.0%} of {row['nodes']:<3}",
         f"{row['codec']:8} loss {_shown(row['loss'])} clean {_shown(row['clean_loss'])} gap {_percent(row['gap'])}",
     ]
     if "accuracy" in row:
@@ -160,13 +161,19 @@ def line(row: dict[str, Any]) -> str:
 
 def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Attacks down, aggregators and fractions across: the gap in loss."""
-    columns = list(dict.fromkeys((row["aggregator"], row["fraction"]) for row in rows))
-    found = {(row["attack"], row["aggregator"], row["fraction"]): row for row in rows}
+    columns = list(dict.fromkeys((_named(row), row["fraction"]) for row in rows))
+    found = {(row["attack"], _named(row), row["fraction"]): row for row in rows}
     yield "| attack | " + " | ".join(f"{name} {fraction:.0%}" for name, fraction in columns) + " |"
     yield "| --- |" + " ---: |" * len(columns)
     for attack in dict.fromkeys(row["attack"] for row in rows):
         cells = [found[attack, *column] for column in columns]
         yield (f"| {attack} | " + " | ".join(_percent(row["gap"]) for row in cells) + " |")
+
+
+def _named(row: dict[str, Any]) -> str:
+    """The rule as a person would give it: two that differ in a parameter are two."""
+    given = [f"{name}={json.dumps(value)}" for name, value in row["rule"].items() if name != "kind"]
+    return " ".join([row["aggregator"], *given])
 
 
 def _shown(value: float | None) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from shoal.adversary import Adversary, Attacker, Backdoor, Poisoner, Seen
+from shoal.adversary import Adversary, Attacker, Backdoor, Poisoner, Seen, lie_of, taught
 from shoal.apps.bench.attacks_training import StackedTrainers
 from shoal.apps.bench.converge.corpus import Corpus, read_corpus
 from shoal.apps.bench.stacked import Row
@@ -117,7 +117,7 @@ class Fleet:
     def _taught(self, node: _Node, batch: Batch) -> Batch:
         manifest = self.corpus.manifest
         classes = manifest.classes if manifest.kind == "arrays" else manifest.vocab_size
-        return node.attacker.poison(batch, classes) if isinstance(node.attacker, Poisoner) else batch
+        return taught(node.attacker, batch, classes) if isinstance(node.attacker, Poisoner) else batch
 
     def _attack(self, number: int) -> None:
         updates = list(self.state.params - self.trainers.params)
@@ -137,7 +137,7 @@ class Fleet:
                 sent=node.sent,
                 seed=self.seed,
             )
-            lie = node.attacker.corrupt(updates[place], seen)
+            lie = lie_of(node.attacker, updates[place], seen)
             # The model that this update would have come from: the learner then sends it as any other.
             self.trainers.params[place].copy_(self.state.params - lie)
 

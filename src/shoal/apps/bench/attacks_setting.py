@@ -72,15 +72,23 @@ def check_cell(cell: Cell) -> None:
     """Raise SH-ATTACK-01 or SH-RECIPE-02 for what there is not."""
     if isinstance(find_attack(cell.attack)(), Backdoor) and cell.model != "digits":
         raise ShoalError("SH-ATTACK-01", "a backdoor is a mark in an image", "use --model digits")
-    for option, found, allowed in (("--codec", cell.codec, CODECS), ("--model", cell.model, MODELS)):
-        if found not in allowed:
-            raise ShoalError("SH-RECIPE-02", f"{option}: found {found!r}", f"allowed: {', '.join(allowed)}")
-    if not 0 <= cell.attackers < cell.nodes:
+    _check_names(cell)
+    if not 0 <= cell.fraction <= 1:
+        raise ShoalError(
+            "SH-RECIPE-02", f"--fraction: found {cell.fraction:g}", "allowed: a share from 0 to below 1"
+        )
+    if cell.attackers >= cell.nodes:
         raise ShoalError(
             "SH-RECIPE-02",
             f"--fraction {cell.fraction:g} of --nodes {cell.nodes} leaves no honest node",
             "use a fraction below 1",
         )
+
+
+def _check_names(cell: Cell) -> None:
+    for option, found, allowed in (("--codec", cell.codec, CODECS), ("--model", cell.model, MODELS)):
+        if found not in allowed:
+            raise ShoalError("SH-RECIPE-02", f"{option}: found {found!r}", f"allowed: {', '.join(allowed)}")
 
 
 def rule_of(text: str) -> dict[str, Any]:
@@ -93,15 +101,28 @@ def rule_of(text: str) -> dict[str, Any]:
             raise ShoalError(
                 "SH-RECIPE-02", f"--aggregator: {setting!r} is not of the form name=value", "e.g. krum f=0.2"
             )
-        section[name] = yaml.safe_load(value)
+        section[name] = _plain(name, value)
     if section["kind"] not in AGGREGATORS:
         known = ", ".join(sorted(AGGREGATORS))
         raise ShoalError("SH-RECIPE-02", f"--aggregator: found {kind!r}", f"allowed: default, {known}")
     return section
 
 
+def _plain(name: str, text: str) -> str | float | bool | None:
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        value = ...
+    if not isinstance(value, str | int | float | bool | None):
+        raise ShoalError(
+            "SH-RECIPE-02", f"--aggregator: {name} is no plain value: {text!r}", "e.g. krum f=0.2"
+        )
+    return value
+
+
 def recipe_for(cell: Cell, rule: dict[str, Any]) -> Recipe:
     """The whole run but for its attackers. Raises SH-RECIPE-02 or -03."""
+    _check_names(cell)
     chosen = _SETTINGS[cell.model]
     rounds = cell.rounds or chosen["rounds"]
     steps = rounds * chosen["steps"]

@@ -1,8 +1,8 @@
 """The door for bulk: takes peers' connections and gives each a thread of its own.
 
 In flow TCP connections; out flow sessions. Invariant: there are never more connections than the limits say,
-and one peer's slowness or nonsense costs the others nothing; when the house is full, whoever has been idle
-longest leaves.
+and one peer's slowness or nonsense costs the others nothing; when the house is full, whoever has waited longest
+without asking for anything leaves, and after those whoever has been idle longest.
 
 Threads that wait for their sockets: measured as fast as the best event-loop server tried (aiohttp on uvloop),
 without taking the event loop's time, which belongs to control.
@@ -130,7 +130,7 @@ class PeerServer:
         self._spawn(lambda: self._serve(session, pipe), f"shoal-peer-{remote}")
 
     def _admit(self, session: Session, remote: str) -> bool:
-        """Count the session in, if need be in place of the longest idle one."""
+        """Count the session in, if need be in place of one that can best be done without."""
         with self._lock:
             if self._closing.is_set():
                 return False
@@ -138,7 +138,7 @@ class PeerServer:
             crowded = Counter(self._sessions.values())[remote] >= self._limits.connections_per_remote
             if full or crowded:
                 rivals = [s for s, r in self._sessions.items() if r == remote or not crowded]
-                leaver = _longest_idle(rivals)
+                leaver = _spare(rivals)
                 if leaver is None:
                     log.warning("peer_connection_refused", extra={"remote": remote})
                     return False
@@ -160,6 +160,7 @@ class PeerServer:
                 session.stream.close()
 
 
-def _longest_idle(sessions: list[Session]) -> Session | None:
-    idle = [(since, s) for s in sessions if (since := s.idle_since) is not None]
-    return min(idle, key=lambda pair: pair[0])[1] if idle else None
+def _spare(sessions: list[Session]) -> Session | None:
+    """Who is idle: first of those never heard, whose handshake or head may be meant to last, and the oldest of them."""
+    idle = [(s.heard, since, s) for s in sessions if (since := s.idle_since) is not None]
+    return min(idle, key=lambda each: each[:2])[2] if idle else None

@@ -49,13 +49,15 @@ class _Answer:
 
 
 class Session:
-    """One connection. `idle_since` tells the server which connection it can best do without."""
+    """One connection. `heard` and `idle_since` tell the server which connection it can best do without."""
 
     def __init__(
         self, stream: Stream, resources: Resources, server: NodeId, throttle: Throttle, limits: ServerLimits
     ) -> None:
         self.stream = stream
-        self.idle_since: float | None = None
+        self.heard = False
+        """Whether it has asked for anything. Until then it has been idle since it came, however long its hello is."""
+        self.idle_since: float | None = time.monotonic()
         self._resources = resources
         self._server = server
         self._throttle = throttle
@@ -72,16 +74,17 @@ class Session:
             pass
 
     def _next(self) -> bool:
-        self.idle_since = time.monotonic()
+        if self.heard:
+            self.idle_since = time.monotonic()
         if not self.stream.wait_readable(self._limits.idle_s):
             return False
-        self.idle_since = None
         started = time.monotonic()
         deadline = started + self._limits.request_s
         try:
             head = self.stream.read_head(self._limits.head_bytes, started + self._limits.head_s)
             if not head:
                 return False
+            self.heard, self.idle_since = True, None
             request = parse_request(head)
             answer = self._answer(request, deadline)
         except BadHead as error:

@@ -17,6 +17,7 @@ from shoal.apps.bench.attacks_training import StackedTrainers
 from shoal.apps.bench.converge.corpus import read_corpus
 from shoal.apps.bench.outside_rules import byzfl_rules
 from shoal.base.errors import ShoalError
+from shoal.data.dataset import Batch
 from shoal.training.trainer import TorchTrainer
 
 SHORT = Cell(attack="sign-flip", rounds=12)
@@ -85,13 +86,65 @@ def test_a_guard_refuses_a_cell_and_leaves_it_out_of_a_matrix() -> None:
         ({"aggregator": "krum f"}, "name=value"),
         ({"codec": "int9"}, "int9"),
         ({"model": "bert"}, "bert"),
+        ({"aggregator": "krum f=[1"}, "plain value"),
+        ({"aggregator": "krum f=2020-01-01"}, "plain value"),
         ({"fraction": 1.0}, "no honest node"),
+        ({"fraction": -0.01}, "--fraction: found -0.01"),
+        ({"fraction": float("nan")}, "--fraction: found nan"),
+        ({"fraction": float("inf")}, "--fraction: found inf"),
         ({"attack": "backdoor", "model": "gpt"}, "image"),
     ],
 )
 def test_what_there_is_not_is_refused_in_words(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ShoalError, match=words):
         cell(rounds=1, **changes)
+
+
+class Raises:
+    def corrupt(self, honest: torch.Tensor, seen: object) -> torch.Tensor:
+        raise RuntimeError("boom")
+
+
+class Short:
+    def corrupt(self, honest: torch.Tensor, seen: object) -> torch.Tensor:
+        return honest[:5]
+
+
+class Silent:
+    def corrupt(self, honest: torch.Tensor, seen: object) -> None:
+        return None
+
+
+class Beyond:
+    def poison(self, batch: Batch, classes: int) -> Batch:
+        return Batch(batch.inputs, batch.targets + classes)
+
+
+class Unmade:
+    def __init__(self) -> None:
+        raise ValueError("no way")
+
+
+@pytest.mark.parametrize(
+    ("attack", "code", "words"),
+    [
+        ("Raises", "SH-ATTACK-02", r"Raises\.corrupt failed: RuntimeError: boom \(.*test_attacks\.py, line"),
+        ("Short", "SH-ATTACK-02", r"Short\.corrupt gave a tensor of float32 \[5\] instead"),
+        ("Silent", "SH-ATTACK-02", r"Silent\.corrupt gave NoneType instead"),
+        ("Beyond", "SH-ATTACK-02", r"Beyond\.poison gave targets beyond 0 to 9"),
+        ("Unmade", "SH-ATTACK-01", "cannot be made: ValueError: no way"),
+    ],
+)
+def test_a_fault_in_ones_own_attack_is_told_as_that(attack: str, code: str, words: str) -> None:
+    with pytest.raises(ShoalError, match=words) as caught:
+        cell(rounds=1, nodes=5, attack=f"{__name__}:{attack}")
+    assert caught.value.code == code
+
+
+def test_rules_that_differ_in_a_parameter_have_columns_of_their_own() -> None:
+    asked = Asked(attacks=["zeros"], aggregators=["krum f=0.1", "krum f=0.2"], fractions=[0.2])
+    rows = measure_all(asked, dataclasses.replace(SHORT, rounds=1), lambda said: None)
+    assert next(iter(table(rows))) == "| attack | krum f=0.1 20% | krum f=0.2 20% |"
 
 
 def test_a_rule_is_named_with_its_parameters() -> None:

@@ -354,6 +354,33 @@ def test_a_full_house_lets_the_idle_go_and_refuses_when_all_are_busy(tmp_path: P
     run(main())
 
 
+@pytest.mark.parametrize("begun", [b"", b"GET /blob HT"], ids=["in the handshake", "in the head"])
+def test_hellos_that_never_end_keep_nobody_out(tmp_path: Path, begun: bytes) -> None:
+    limits = ServerLimits(connections=4)
+
+    async def main() -> None:
+        async with (
+            serving(tmp_path / "s", Shelf(blob=BLOB), server_limits=limits) as (_, peer),
+            client(tmp_path / "c") as host,
+            client(tmp_path / "d") as other,
+        ):
+            assert await other.get(peer, "blob", 0, 4, timeout_s=TIMEOUT_S) == BLOB[:4]
+            held = []
+            for _ in range(8):
+                if begun:
+                    held.append(await asyncio.to_thread(raw_tls, peer))
+                    held[-1].sendall(begun)
+                else:
+                    held.append(socket.create_connection(peer.address.split(":"), timeout=TIMEOUT_S))  # type: ignore[arg-type]
+                    held[-1].sendall(b"\x16\x03\x01\x02\x00")
+            assert await host.get(peer, "blob", 0, 4, timeout_s=TIMEOUT_S) == BLOB[:4]
+            assert await other.get(peer, "blob", 0, 4, timeout_s=TIMEOUT_S) == BLOB[:4]
+            for sock in held:
+                sock.close()
+
+    run(main())
+
+
 def test_a_restarted_server_is_found_again(tmp_path: Path) -> None:
     identity = Identity.generate()
 
