@@ -32,10 +32,13 @@ def even_lengths(rows: Rows) -> Rows:
 
 def distinct(rows: Rows) -> Rows:
     """Rows that say the same become one, their mean, with one's weight: whoever copies another, or itself, gains no
-    vote. The same is what is nearer than a quarter of a typical row's distance from a majority, by steps as short."""
+    vote. The same is what is nearer than a quarter of a typical row's distance from a majority, by steps as short, and
+    nowhere half of it apart: rows that bridge the way from one honest row to another would make one of the two, and
+    count for more lies than there are."""
     majority = len(rows) // 2
     reach = lower_median([sorted(row)[majority] for row in rows.apart]) * _SAME * _SAME
     groups = _joined([{j for j, far in enumerate(row) if far < reach} for row in rows.apart])
+    groups = [part for group in groups for part in _unbridged(group, rows.apart, reach)]
     if len(groups) == len(rows):
         return rows
     shares = [
@@ -58,6 +61,12 @@ def _joined(near: list[set[int]]) -> list[set[int]]:
             waiting += sorted(new)
         groups.append(group)
     return groups
+
+
+def _unbridged(group: set[int], apart: list[list[float]], reach: float) -> list[set[int]]:
+    """The group, or each of it alone if it is wider than two steps (distances are squares)."""
+    wide = any(apart[i][j] >= 4 * reach for i in group for j in group)
+    return [{i} for i in sorted(group)] if wide and len(group) > 1 else [group]
 
 
 def nearest_neighbours(rows: Rows, liars: int) -> Rows:

@@ -76,7 +76,7 @@ def find_node(account: Account, who: str) -> NodeId:
     what = f"{len(found)} nodes" if found else "no node"
     raise ShoalError(
         "SH-CREDIT-02",
-        f"{what} of run {account.run[:12]} are called {printable(who)!r} or have an id that begins so",
+        f"{what} of run {account.run[:12]} with the name {printable(who)!r}, or an id that begins so",
         f"name one of: {shown}",
     )
 

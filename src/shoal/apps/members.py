@@ -29,6 +29,6 @@ def find_member(view: RunView, who: str) -> NodeId:
     what = f"{len(found) or len(named)} nodes" if found or named else "no node"
     raise ShoalError(
         "SH-CREDIT-02",
-        f"{what} of run {view.run[:12]} are called {printable(who)!r} or have an id that begins so",
+        f"{what} of run {view.run[:12]} with the name {printable(who)!r}, or an id that begins so",
         f"name one of: {shown}" if shown else "give the node's whole id",
     )

@@ -24,10 +24,11 @@ from shoal.base.errors import ShoalError
 from shoal.credit.spec import CreditSpec
 from shoal.data.spec import DataSpec
 from shoal.privacy.spec import PrivacySpec
+from shoal.runlog.statements import is_node
 from shoal.secagg.spec import MaskingSpec
 from shoal.strategy.auditing import unsound_audit
 from shoal.strategy.masking import unsound_masking
-from shoal.strategy.mistakes import Mistake, Unsound, check_plain, explain
+from shoal.strategy.mistakes import Mistake, Unsound, check_plain, explain, shown
 from shoal.strategy.pieces import Section, Strategy, unsound_inside
 from shoal.strategy.presets import PRESETS, expand, inner_defaults
 from shoal.strategy.private import unsound_privacy
@@ -80,6 +81,16 @@ class Membership(Section):
     """Control addresses (`host:port`) of all coordinators, where each has a store of its own: then an entry is final
     once a majority of them and of the members present has stored it, and any of them can take over (docs/failover.md).
     Empty for one coordinator, or several on one store."""
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        for place, node in enumerate(self.allow):
+            if not is_node(node):
+                raise Mistake(
+                    f"found {shown(node)}; allowed: a node's whole id, 40 hexadecimal digits (shoal keys show)",
+                    at=f"allow.{place}",
+                )
+        return self
 
 
 class Pool(Section):

@@ -43,6 +43,13 @@ def test_far_liars_do_not_make_the_honest_ones_the_same() -> None:
     assert len(distinct(rows_from(*honest, *[[1000.0] * 6] * 4))) == 7
 
 
+def test_a_bridge_does_not_make_two_honest_ones_the_same() -> None:
+    honest = [[float(i == j) for j in range(6)] for i in range(6)]
+    stones = [[1 - share, share, 0.0, 0.0, 0.0, 0.0] for share in (0.2, 0.4, 0.6, 0.8)]
+    assert len(distinct(rows_from(*honest, *stones))) == 10
+    assert len(distinct(rows_from(*honest, stones[0], stones[0]))) == 6
+
+
 def test_where_all_are_the_same_they_stay() -> None:
     assert len(distinct(rows_from([1.0, 2.0], [1.0, 2.0], [1.0, 2.0]))) == 3
 

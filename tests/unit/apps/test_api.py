@@ -189,6 +189,12 @@ def test_a_rewind_to_nowhere(digits: dict[str, str], http: httpx.Client) -> None
     assert _problem(answer)["code"] == "SH-RUN-01"
 
 
+def test_a_ticket_for_what_is_no_node_is_refused(digits: dict[str, str], http: httpx.Client) -> None:
+    path = f"/api/v1/runs/{digits['run']}/tickets"
+    assert _problem(http.post(path, json={"nodes": ["bob"]}))["code"] == "SH-CREDIT-02"
+    assert http.post(path, json={"nodes": ["ab" * 20]}).is_success
+
+
 def test_tickets_differ_and_may_expire(digits: dict[str, str], http: httpx.Client) -> None:
     path = f"/api/v1/runs/{digits['run']}/tickets"
     for_ever, brief = http.post(path).json(), http.post(path, json={"expires_s": 60}).json()

@@ -396,3 +396,9 @@ def test_the_recipes_that_ship_load() -> None:
     for path in paths:
         recipe = load_recipe(path, environment={})
         assert recipe_in_log(recipe.model_dump_json()) == recipe
+
+
+def test_a_list_of_nodes_names_whole_ids() -> None:
+    assert _parse(_with("membership.allow", ["ab" * 20])).membership.allow
+    refused = _refused(_with("membership.allow", ["ab" * 20, "bob"]))
+    assert refused.code == "SH-RECIPE-02" and "membership.allow.1: found 'bob'" in refused.cause

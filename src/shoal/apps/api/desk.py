@@ -231,8 +231,10 @@ class Desk:
     async def ticket(
         self, run: RunId, expires_s: float | None, uses: int | None = None, nodes: tuple[str, ...] = ()
     ) -> tuple[str, JoinToken]:
-        """Another ticket, beside those already given out; perhaps for few nodes only."""
-        secret, token = await self._mint(run, expires_s, uses, tuple(map(NodeId, nodes)))
+        """Another ticket, beside those already given out; perhaps for few nodes only. Raises SH-CREDIT-02."""
+        view = self.service.runs[run].machine.view
+        only = tuple(find_member(view, who) for who in nodes)
+        secret, token = await self._mint(run, expires_s, uses, only)
         return self._show(run, secret), token
 
     async def standing_ticket(self, run: RunId) -> str:

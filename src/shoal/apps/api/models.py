@@ -250,7 +250,7 @@ class TicketRequest(BaseModel):
     expires_s: float | None = Field(default=None, gt=0, le=10 * 366 * 86400)
     uses: int | None = Field(default=None, ge=1, le=10_000, description="How many new nodes it admits.")
     nodes: tuple[str, ...] = Field(
-        default=(), max_length=100, description="Whom it admits, by id; all if empty."
+        default=(), max_length=100, description="Whom it admits, by id or name; all if empty."
     )
 
 
