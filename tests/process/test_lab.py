@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,6 +14,8 @@ from shoal.lab import Lab, parse_fleet
 from shoal.lab.accuracy import Compared
 from shoal.lab.links import Power
 from shoal.lab.running import plan, run_plan
+
+from .processes import eventually
 
 PAIR = """
 name: pair
@@ -199,19 +200,12 @@ def test_events_begin_again_on_the_network_as_it_was() -> None:
         first = lab.network
         lab.begin()
         for count in (2, 4):
-            lab_until(lambda: len(lab.report().events) == count)  # noqa: B023 (called at once)
+            eventually(lambda: len(lab.report().events) == count, 10.0, "all events")  # noqa: B023 (called at once)
             assert lab.network.lines[0].latency_s == 0.07 and not lab.network.lines[1].on
             if count == 2:
                 lab.begin_again()
                 assert lab.network == first
         assert [event.at_s for event in lab.report().events] == [0.2] * 4
-
-
-def lab_until(probe: Callable[[], bool], limit_s: float = 10.0) -> None:
-    ends = time.monotonic() + limit_s
-    while not probe():
-        assert time.monotonic() < ends
-        time.sleep(0.02)
 
 
 def test_a_server_in_the_background_and_a_client_in_front() -> None:
