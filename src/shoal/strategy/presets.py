@@ -22,18 +22,20 @@ _GRADIENT = {"kind": "sgd", "lr": 1.0}
 DEFAULT = "auto"
 NOT_PIECES = ("inner", "warm_up", "large", "batch", "few", "rounds")
 _TWO_BITS = {"kind": "two-bit", "error_feedback": True}
+_MOMENTUM = {"kind": "nesterov", "lr": 1.2, "momentum": 0.6}
 
 _ROWS: dict[str, dict[str, Any]] = {
     # The default: Muon inside with little momentum of its own, since one node's is noisy; the momentum is outside,
     # where it is everybody's. An eighth of the values as signs, often, beats two bits of each, rarely; but what is left
     # out comes later, so that a run of few rounds sends two bits of each, often. Large batches are less noisy: they are
     # taken in two steps, and what costs then is that nodes drift apart, so that they meet every 3 steps with fewer
-    # values; the steps are long, hence the long warm-up. docs/communication.md.
+    # values; what comes late is a momentum of its own, so less is wanted outside; the steps are long, hence the long
+    # warm-up. docs/communication.md.
     "auto": {
         "schedule": {"steps": 10, "hide": 0.25},
         "codec": {"kind": "ternary", "density": 0.134, "error_feedback": True},
         "aggregate": {"kind": "clipped-mean"},
-        "outer": {"kind": "nesterov", "lr": 1.2, "momentum": 0.6},
+        "outer": _MOMENTUM,
         "inner": {"kind": "muon", "momentum": 0.85},
         "planner": {"kind": "aware"},
         "few": {"rounds": 100, "codec": _TWO_BITS},
@@ -41,9 +43,10 @@ _ROWS: dict[str, dict[str, Any]] = {
             "batch": 16,
             "schedule": {"steps": 3, "hide": 0.25},
             "codec": {"kind": "ternary", "density": 0.0274, "error_feedback": True},
+            "outer": {"kind": "nesterov", "lr": 1.6, "momentum": 0.4},
             "inner": {"kind": "muon", "momentum": 0.85, "split": 2},
             "warm_up": 6,
-            "few": {"rounds": 120, "codec": _TWO_BITS},
+            "few": {"rounds": 120, "codec": _TWO_BITS, "outer": _MOMENTUM},
         },
     },
     # Every step in sync: the baseline that everything else is measured against.
