@@ -1,6 +1,6 @@
 """The `shoal` command: a table of commands, and how failures reach a person.
 
-In flow arguments; out flow exit statuses: 0, 1 with three short lines for a `ShoalError`, 2 for a wrong
+In flow arguments; out flow exit statuses: 0, 1 with three short lines for a `ShoalError`, 2 with the same for a wrong
 command line, 130 for Ctrl-C. Invariant: a command's module is imported when it is used, so that help is quick
 and one broken part breaks only itself.
 """
@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,10 @@ from shoal.apps import progress
 from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
 
+USAGE_ERROR: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError"
+)
+WRONG_LINE = "SH-CLI-01"
 LONGEST = 4000
 """Characters of an error that are shown: its words may be a stranger's."""
 
@@ -85,12 +91,34 @@ class LazyCommand(TyperCommand):
 class LazyGroup(TyperGroup):
     """The table above as a group. (Which click Typer stands on differs by version, hence `Any`.)"""
 
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        with _in_our_words():
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _in_our_words():
+            return super().invoke(ctx)
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         entry = COMMANDS.get(cmd_name)
         return LazyCommand(cmd_name, entry) if entry else None
+
+
+@contextmanager
+def _in_our_words() -> Iterator[None]:
+    """What Typer finds wrong with a command line, as an error like all others. (A group without a command shows its
+    help, which Typer makes an error of, too.)"""
+    try:
+        yield
+    except USAGE_ERROR as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        wrong: Any = error
+        command = wrong.ctx.command_path if wrong.ctx is not None else "shoal"
+        raise ShoalError(WRONG_LINE, wrong.format_message(), f"see `{command} --help`") from None
 
 
 app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -110,7 +138,7 @@ def _shoal(
 def main(arguments: list[str] | None = None) -> None:
     """The console script's entry: always ends in `SystemExit`."""
     try:
-        # Wrong command lines, Ctrl-C and closed pipes are answered in there.
+        # Ctrl-C and closed pipes are answered in there.
         typer.main.get_command(app).main(arguments, prog_name="shoal")
     except (ShoalError, BaseExceptionGroup, KeyboardInterrupt) as error:
         progress.end()
@@ -128,7 +156,7 @@ def _report(error: BaseException) -> int:
         raise error
     cause, next_step = printable(told.cause, LONGEST), printable(told.next_step, LONGEST)
     print(f"error {told.code}\n  what: {cause}\n  next: {next_step}", file=sys.stderr)
-    return 1
+    return 2 if told.code == WRONG_LINE else 1
 
 
 def find(error: BaseException, kind: type[Any]) -> Any:

@@ -30,6 +30,7 @@ class ChannelClosed(Exception):
 
 # One line each: the code's meaning, independent of a particular case. `docs/errors.md` is made from this.
 CODES: dict[str, str] = {
+    "SH-CLI-01": "the command line is not understood",
     "SH-RECIPE-01": "the recipe cannot be read as YAML",
     "SH-RECIPE-02": "a recipe field is missing, unknown or out of range",
     "SH-RECIPE-03": "the recipe's pieces cannot be combined soundly",

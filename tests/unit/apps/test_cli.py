@@ -39,10 +39,27 @@ def test_help_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["run", "nonsense"], ["run", "show"], ["serve", "--port", "x"]]
+    ("arguments", "what", "help_of"),
+    [
+        (["nonsense"], "nonsense", "shoal --help"),
+        (["--nonsense"], "--nonsense", "shoal --help"),
+        (["run", "nonsense"], "nonsense", "shoal run --help"),
+        (["run", "show"], "run", "shoal run show --help"),
+        (["serve", "--port", "x"], "--port", "shoal serve --help"),
+    ],
 )
-def test_a_wrong_command_line_is_status_2(arguments: list[str]) -> None:
+def test_a_wrong_command_line_is_status_2(
+    arguments: list[str], what: str, help_of: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert _shoal(*arguments) == 2
+    code, cause, next_step = capsys.readouterr().err.splitlines()
+    assert "SH-CLI-01" in code and what in cause and help_of in next_step
+
+
+def test_a_group_without_a_command_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _shoal("run") == 2
+    shown = capsys.readouterr()
+    assert "submit" in shown.out + shown.err and "SH-CLI-01" not in shown.err
 
 
 def test_an_error_is_three_short_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
