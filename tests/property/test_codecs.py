@@ -118,11 +118,17 @@ def test_sizes_are_as_stated(codec: Codec, values: torch.Tensor) -> None:
 
 
 @many
-@given(codecs(), st.binary(max_size=600), st.integers(1, 600))
+@given(codecs(), st.binary(max_size=600), st.integers(0, 600))
 def test_arbitrary_bytes_never_raise_and_never_give_what_is_not_finite(
     codec: Codec, payload: bytes, numel: int
 ) -> None:
     opens(codec, payload, numel)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_bytes_hold_anything_for_no_values(kind: str) -> None:
+    taken = [size for size in range(64) if opens(CODECS[kind](), bytes(size), 0)]
+    assert taken in ([], [0], [17]), "nothing, or the note that there is nothing"
 
 
 @modest

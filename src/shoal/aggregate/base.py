@@ -57,7 +57,7 @@ class Gathering:
 class Aggregator(Protocol):
     @property
     def reads(self) -> tuple[str, ...]:
-        """The outer optimiser's state vectors that it looks at: an optimiser without them does not go with it."""
+        """The outer optimiser's state vectors that it looks at, where the optimiser has them."""
 
     def begin(self, gathering: Gathering) -> Combine:
         """Look at the updates as a whole, then combine them range by range."""

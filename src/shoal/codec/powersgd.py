@@ -86,9 +86,9 @@ class PowerSgdCodec:
         return join_bytes(scales, *halves)
 
     def open(self, payload: memoryview, numel: int) -> _LowRank | None:
-        shape = self._shape(numel)
-        if len(payload) != shape.size_bytes():
+        if numel < 1 or len(payload) != self.size_bytes(numel):
             return None
+        shape = self._shape(numel)
         scales = tensor_view(payload[: 4 * shape.rank], torch.float32)
         factors = tensor_view(payload[4 * shape.rank :], torch.float16)
         if not _is_bounded(scales) or not bool(factors.abs().max() <= 1.0):  # false for NaN too

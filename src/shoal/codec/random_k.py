@@ -32,14 +32,14 @@ class RandomKCodec:
     def __init__(self, density: float = 0.1, bits: int = 16, scaled: bool = False) -> None:
         if bits not in _WIDTHS:
             raise ValueError(f"bits must be one of {', '.join(map(str, _WIDTHS))}, not {bits}")
-        self._density, self._coding, self._scaled = check_density(density), CODINGS[bits], scaled
+        self._density, self._coding, self.scaled = check_density(density), CODINGS[bits], scaled
 
     def encode(self, values: torch.Tensor, seed: int = 0) -> bytes:
         flat = check_encodable(values)
         numel = flat.numel()
         places = _draw(seed % _SEEDS, numel, self._keep(numel))
         kept = flat[torch.from_numpy(places).to(flat.device)].cpu().numpy()
-        if self._scaled:
+        if self.scaled:
             with np.errstate(over="ignore"):
                 kept = kept * np.diff(_ends(numel, len(kept), 0, len(kept))).astype(np.float32)
             if not np.isfinite(kept).all():
@@ -48,7 +48,7 @@ class RandomKCodec:
 
     def open(self, payload: memoryview, numel: int) -> ScatteredSource | None:
         keep = self._keep(numel)
-        if len(payload) != _HEADER.size + self._coding.size_bytes(keep, 1):
+        if numel < 1 or len(payload) != _HEADER.size + self._coding.size_bytes(keep, 1):
             return None
         seed, claimed = _HEADER.unpack_from(payload)
         values = self._coding.open(payload[_HEADER.size :], keep, 1)

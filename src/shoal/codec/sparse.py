@@ -95,7 +95,7 @@ class SparseCodec:
         return _HEADER.pack(numel, len(notes)) + coded + pack_positions(positions, numel)
 
     def open(self, payload: memoryview, numel: int) -> ScatteredSource | None:
-        if len(payload) < _HEADER.size:
+        if len(payload) < _HEADER.size or numel < 1:
             return None
         claimed, kept = _HEADER.unpack_from(payload)
         if claimed != numel or kept > self.most_kept(numel):

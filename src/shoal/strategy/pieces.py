@@ -23,7 +23,7 @@ from shoal.replica.fold import FoldRules
 from shoal.runlog.rules import MAX_CHOICES
 from shoal.runlog.sharding import MAX_FOLDERS, MAX_SHARDS
 from shoal.runlog.weights import WEIGHTS
-from shoal.strategy.merge import MERGE_RULES, MergeRule, Pairs
+from shoal.strategy.merge import MERGE_RULES, Elastic, MergeRule, Mix, Pairs
 from shoal.strategy.mistakes import Mistake, Unsound, shown
 from shoal.strategy.presets import DEFAULT
 from shoal.strategy.seal_rules import MAX_DEADLINE_S, SEAL_RULES, SealRule
@@ -85,12 +85,23 @@ def _check_value(name: str, value: object, wanted: Any) -> None:
         raise Mistake(f"found {shown(value)}; allowed: a plain value, {words}", at=name)
 
 
+_OVERSHOOTING = (
+    "a scaled value says more than there was, and what error feedback remembers of it would grow every time"
+)
+
+
+def _overshoots(codec: Piece) -> bool:
+    """Whether a codec's values may be longer than what it was given, for the sake of their mean over many rounds."""
+    return getattr(codec.make(CODECS), "scaled", False)
+
+
 class CodecChoice(Piece):
     """A codec that the planner may choose instead of the recipe's own."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        self.make(CODECS)
+        if _overshoots(self):
+            raise Mistake(f"{_OVERSHOOTING}; set it to false", at="scaled")
         return self
 
 
@@ -112,6 +123,8 @@ class CodecPiece(Piece):
         self.make(CODECS)
         if self.feedback_decay != 1.0 and not self.error_feedback:
             raise Mistake("only has a meaning with error_feedback: true", at="feedback_decay")
+        if self.error_feedback and _overshoots(self):
+            raise Mistake(f"{_OVERSHOOTING}; set scaled or error_feedback to false", at="scaled")
         return self
 
 
@@ -154,7 +167,8 @@ class DigestPiece(Piece):
                 f"allowed: {', '.join(sorted(DENSE))}",
                 at="kind",
             )
-        self.make(CODECS)
+        if _overshoots(self):
+            raise Mistake(f"{_OVERSHOOTING}; set it to false", at="scaled")
         return self
 
 
@@ -352,6 +366,16 @@ def unsound(strategy: Strategy) -> str:
             f"planner aware with outer {strategy.outer.kind!r}, which takes the real step: it wants one gradient of "
             "everybody, and not more of some; set planner.kind to naive"
         )
+    if isinstance(merge, Mix | Elastic) and steps_outside(strategy):
+        return (
+            f"merge {strategy.merge.kind!r} with outer {strategy.outer.kind!r}, which takes the real step: local "
+            "models would keep a part of every raw gradient; use merge replace"
+        )
+    if strategy.aggregate.kind == "heloco" and "momentum" not in strategy.outer.make(OUTER_OPTIMIZERS).slots:
+        return (
+            f"aggregate 'heloco' corrects by the outer optimiser's momentum, and outer {strategy.outer.kind!r} has "
+            "none: it would be the plain mean; use outer nesterov, or aggregate mean"
+        )
     if why := _unsound_choices(strategy):
         return f"codec.choices {why}"
     pairs = _unsound_pairs(strategy) if isinstance(merge, Pairs) else ""
@@ -410,6 +434,11 @@ def _unsound_region(strategy: Strategy) -> str:
         )
     if region.schedule.steps_last is not None or region.outer.decay != "none":
         return "region with steps_last or outer.decay: a region has no budget of its own to measure them by"
+    if steps_outside(strategy):
+        return (
+            f"region with outer {strategy.outer.kind!r}, which takes the real step: a hub sends what its region has "
+            "trained, and not a gradient; use an outer sgd or nesterov"
+        )
     return ""
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -343,10 +344,19 @@ def parse_recipe(
     return recipe_from(values, where)
 
 
+class _Reader(yaml.SafeLoader):
+    """YAML as people write it: 1e-3 is a number, too, and not only 1.0e-3."""
+
+
+_Reader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z"), list("-+0123456789")
+)
+
+
 def _read_yaml(text: str, where: str) -> Any:
     """Plain values from YAML. Raises SH-RECIPE-01 whatever the text is."""
     try:
-        return yaml.safe_load(text)
+        return _Reader(text).get_single_data()
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""

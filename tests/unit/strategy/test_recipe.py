@@ -291,6 +291,10 @@ def test_overlap_needs_a_merge_that_keeps_progress() -> None:
         ({"schedule": {"seconds": 60}}, {"rounds": 1}, "deadline_s 60"),
         ({"schedule": {"seconds": 6, "steps_last": 9}}, {"rounds": 1}, "use one of them"),
         ({"schedule": {"steps_last": 9}}, {"seconds": 60}, "budget.rounds or budget.tokens"),
+        ({"preset": "demo", "merge": {"kind": "elastic"}}, {"rounds": 1}, "a part of every raw gradient"),
+        ({"preset": "ddp-adam", "merge": {"kind": "mix"}}, {"rounds": 1}, "a part of every raw gradient"),
+        ({"aggregate": {"kind": "heloco"}}, {"rounds": 1}, "outer optimiser's momentum"),
+        ({"aggregate": {"kind": "heloco"}, "outer": {"kind": "sign"}}, {"rounds": 1}, "has none"),
     ],
 )
 def test_what_cannot_work_together_is_refused_with_the_reason(
@@ -298,6 +302,20 @@ def test_what_cannot_work_together_is_refused_with_the_reason(
 ) -> None:
     error = _refused({**GOOD, "strategy": {"preset": "local-sgd", **strategy}, "budget": budget})
     assert error.code == "SH-RECIPE-03" and says in error.cause
+
+
+def test_an_aggregator_that_reads_momentum_goes_with_an_outer_that_has_it() -> None:
+    strategy = {"preset": "diloco", "aggregate": {"kind": "heloco"}}
+    assert parse_recipe(yaml.safe_dump({**GOOD, "strategy": strategy}), environment={})
+
+
+@pytest.mark.parametrize("written", ["1e-3", "1E-3", "1.e-3", "+1e-3", "0.1e-2", "1.0e-3"])
+def test_numbers_are_read_as_people_write_them(written: str) -> None:
+    text = yaml.safe_dump({**GOOD, "strategy": {"preset": "diloco"}})
+    read = parse_recipe(text, overrides=[f"strategy.outer.lr={written}"], environment={})
+    assert read.strategy.outer.params()["lr"] == 0.001
+    named = parse_recipe(text, overrides=["name=e3 of 1e"], environment={})
+    assert named.name == "e3 of 1e"
 
 
 def test_overlap_may_be_a_number_or_as_much_as_a_round() -> None:

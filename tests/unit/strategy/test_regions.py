@@ -56,6 +56,17 @@ def test_what_a_region_cannot_have(region: dict[str, Any], why: str) -> None:
     assert caught.value.code == "SH-RECIPE-03" and why in caught.value.cause
 
 
+def test_a_hub_sends_no_gradient() -> None:
+    gradient = {"kind": "sgd", "lr": 1.0}
+    section = {"preset": "halos", "schedule": {"steps": 1, "overlap": 0}, "outer": {"kind": "sign"}}
+    with pytest.raises(ShoalError) as caught:
+        small_recipe(strategy=section, membership=members(2), inner=gradient)
+    assert (
+        caught.value.code == "SH-RECIPE-03"
+        and "a hub sends what its region has trained" in caught.value.cause
+    )
+
+
 def test_a_regions_members_train_as_its_own_strategy_needs() -> None:
     with pytest.raises(ShoalError) as caught:
         small_recipe(

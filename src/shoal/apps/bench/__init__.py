@@ -160,9 +160,9 @@ def converge(
         device=device,
     )
     rows = command.compare(preset, question, engine, say)
+    _answer(command.as_json(rows), command.table(rows), as_json)
     if target is not None:
         say(f"drawn: {', '.join(map(str, frontier.draw(command.drawable(rows), target)))}")
-    _answer(command.as_json(rows), command.table(rows), as_json)
 
 
 @app.command()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from shoal.apps import cli
-from shoal.apps.bench.converge.command import compare
-from shoal.apps.bench.converge.outcome import Comparison
+from shoal.apps.bench.converge.command import compare, ranked
+from shoal.apps.bench.converge.outcome import Comparison, Outcome
 from shoal.apps.bench.converge.setup import Question, make_setup, rounds_for, steps_in
 from shoal.apps.bench.converge.twin import Twins
 from shoal.base.errors import ShoalError
@@ -111,6 +112,62 @@ def test_rounds_come_closest_to_the_steps(corpus: str, steps: int, rounds: int) 
     setup = make_setup("local-sgd", _question(corpus, steps=steps))
     assert setup.recipe.budget.rounds == rounds
     assert setup.steps == 30 * rounds
+
+
+@pytest.mark.parametrize(
+    ("preset", "steps"), [("async", 30), ("decoupled", 30), ("adaptive", 30), ("halos", 15)]
+)
+def test_the_twin_takes_whole_updates_too(corpus: str, preset: str, steps: int) -> None:
+    setup = make_setup(preset, _question(corpus, steps=20))
+    assert setup.steps == setup.twin_inner.total_steps == steps
+    assert setup.recipe.budget.tokens == steps * 3 * 2 * 16
+
+
+@pytest.mark.parametrize("engine", ["simulated", "lockstep"])
+def test_spare_steps_are_counted(corpus: str, engine: str) -> None:
+    spare = ("strategy.schedule.steps=2", "strategy.schedule.overlap=5", "strategy.merge.kind=add-delta")
+    (row,) = compare(["local-sgd"], _question(corpus, *spare, steps=24), engine, lambda text: None)
+    assert 24 <= row.outcome.steps <= 30
+
+
+def test_a_batch_of_ones_own_brings_its_own_warm_up(corpus: str) -> None:
+    large = make_setup("auto", _question(corpus, "inner.batch_size=16", steps=60))
+    assert large.inner.warmup_steps == 10 and large.twin_inner.warmup_steps == 5 and large.inner.split == 2
+    small = make_setup("auto", replace(_question(corpus, steps=60), small=False))
+    assert small.inner.warmup_steps == small.twin_inner.warmup_steps == 5 and small.inner.split == 1
+
+
+@pytest.mark.parametrize(
+    ("engine", "preset", "settings", "why"),
+    [
+        ("lockstep", "decoupled", (), "do not wait"),
+        ("lockstep", "gossip", (), "in pairs"),
+        ("lockstep", "local-sgd", ("strategy.digest={kind: int8, folders: 2}",), "fold for one another"),
+        ("lockstep", "local-sgd", ("model={kind: transformers}",), "GPTs"),
+        ("simulated", "halos", (), "do not fill 2 regions"),
+    ],
+)
+def test_what_an_engine_cannot_do_is_said_before_anything_is_trained(
+    corpus: str, engine: str, preset: str, settings: tuple[str, ...], why: str
+) -> None:
+    said: list[str] = []
+    question = _question(corpus, *settings, workers=1)
+    with pytest.raises(ShoalError) as caught:
+        compare(["local-sgd", preset], question, engine, said.append)
+    assert caught.value.code == "SH-RECIPE-03" and why in caught.value.cause and not said
+
+
+@pytest.mark.parametrize(("loss", "sync_loss"), [(math.nan, 2.0), (2.0, math.inf), (math.inf, math.inf)])
+def test_what_diverged_has_no_gap_and_comes_last(loss: float, sync_loss: float) -> None:
+    done = Outcome(
+        loss=loss, params=1, steps=1, tokens=1, rounds=1, sent_bytes=1, received_bytes=1, wire_bytes=1
+    )
+    row = Comparison(
+        preset="diloco", inner="sgd", workers=1, seed=0, outcome=done, sync_loss=sync_loss, seconds=1
+    )
+    fine = replace(row, outcome=replace(done, loss=9.0), sync_loss=1.0)
+    assert row.fields()["gap"] is None and ranked([row, fine]) == [fine, row]
+    json.dumps(row.fields(), allow_nan=False)
 
 
 def test_presets_of_one_question_share_a_twin(corpus: str) -> None:

@@ -6,6 +6,7 @@ model, data, inner optimiser, steps, workers and seed.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -25,7 +26,8 @@ ALL = "all"
 
 
 def compare(presets: Sequence[str], question: Question, engine: str, say: Say) -> list[Comparison]:
-    """Train every preset and its twin. Raises SH-RECIPE-02 before anything is trained if a name is wrong."""
+    """Train every preset and its twin. Raises SH-RECIPE-02 if a name is wrong, and -03 if the engine has nothing for a
+    preset, before anything is trained."""
     names = chosen(presets)
     setups = [make_setup(name, question) for name in names]
     engines = [find_engine(engine, setup) for setup in setups]
@@ -75,7 +77,8 @@ def drawable(rows: Sequence[Comparison]) -> list[Row]:
 
 
 def ranked(rows: Sequence[Comparison]) -> list[Comparison]:
-    return sorted(rows, key=lambda row: row.gap)
+    """The best first; last what diverged."""
+    return sorted(rows, key=lambda row: (math.isnan(row.gap), row.gap))
 
 
 def table(rows: Sequence[Comparison]) -> list[str]:

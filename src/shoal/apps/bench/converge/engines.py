@@ -12,9 +12,12 @@ from collections.abc import Callable
 from shoal.apps.bench.converge.outcome import Outcome
 from shoal.apps.bench.converge.setup import Say, Setup
 from shoal.base.errors import ShoalError
+from shoal.training.spec import GptSpec
 
 Engine = Callable[[Setup, Say], Outcome]
 
+REGIONS = 2
+"""Into how many the workers of a preset of two levels are divided."""
 REGIONAL = "shoal.apps.bench.converge.regions:train"
 """Where the simulated world has two levels."""
 ENGINES = {
@@ -29,13 +32,31 @@ def find_engine(name: str, setup: Setup) -> Engine:
     """The engine of this name that trains this setup. Raises SH-RECIPE-02, or -03 if it has none for it."""
     if name not in ENGINES:
         raise ShoalError("SH-RECIPE-02", f"--engine: found {name!r}", f"allowed: {', '.join(ENGINES)}")
-    strategy = setup.recipe.strategy
-    regional = strategy.region is not None
-    if name == "lockstep" and (regional or strategy.merge_rule().global_every > 1):
-        why = "its workers are in regions" if regional else "its workers meet in pairs"
+    regional = setup.recipe.strategy.region is not None
+    if name == "lockstep" and (why := _not_in_lockstep(setup)):
         raise ShoalError(
             "SH-RECIPE-03", f"{setup.preset} cannot run in lockstep: {why}", "use --engine simulated"
+        )
+    if regional and setup.workers < REGIONS:
+        raise ShoalError(
+            "SH-RECIPE-03", f"{setup.workers} workers do not fill {REGIONS} regions", "raise --workers"
         )
     module, _, attribute = (REGIONAL if regional else ENGINES[name]).partition(":")
     engine: Engine = getattr(importlib.import_module(module), attribute)
     return engine
+
+
+def _not_in_lockstep(setup: Setup) -> str:
+    """What of a setup its learners and the fold alone cannot do; "" if they do it all."""
+    recipe, strategy = setup.recipe, setup.recipe.strategy
+    if strategy.region is not None:
+        return "its workers are in regions"
+    if strategy.merge_rule().global_every > 1:
+        return "its workers meet in pairs"
+    if strategy.seal_rule().most_stale or strategy.schedule.seconds is not None:
+        return "its rounds do not wait for everybody"
+    if strategy.digest is not None and strategy.digest.folders:
+        return "its workers fold for one another"
+    if recipe.privacy is not None or recipe.masking.on:
+        return "its updates are hidden"
+    return "" if isinstance(recipe.model, GptSpec) else "stacked workers are GPTs"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ PUBLISHED = {
 }
 """Bits per parameter and inner step."""
 COLOURS = {"adamw": "#1f6fb4", "muon": "#c1440e", "sgd": "#3a7d44"}
+MOST = 1e9
+"""Gaps and bits beyond this, or bits that are as many times fewer, are no measurements."""
 LINEAR_PERCENT = 1.0
 """Below this the height is linear, above it logarithmic."""
 PLACES = [(8, 6), (8, -14), (-8, 6), (-8, -14), (8, 18), (8, -26), (-8, 18), (-8, -26), (8, 30), (8, -38)]
@@ -67,6 +70,7 @@ def check_target(path: str) -> Path:
         raise ShoalError("SH-DISK-02", f"--plot {path} does not end in .png", "the SVG is written beside it")
     if not target.parent.is_dir():
         raise ShoalError("SH-DISK-02", f"--plot: there is no folder {target.parent}", "make it first")
+    _check_writable(target)
     if importlib.util.find_spec("matplotlib") is None:
         raise ShoalError(
             "SH-DISK-02",
@@ -74,6 +78,18 @@ def check_target(path: str) -> Path:
             "pip install 'shoal[bench]'",
         )
     return target
+
+
+def _check_writable(target: Path) -> None:
+    """A file beside it tells, whoever asks and whatever the folder's permissions say."""
+    why: object = "it is a folder" if target.is_dir() or target.with_suffix(".svg").is_dir() else ""
+    try:
+        with tempfile.TemporaryFile(dir=target.parent):
+            pass
+    except OSError as error:
+        why = error
+    if why:
+        raise ShoalError("SH-DISK-02", f"--plot: {target} cannot be written: {why}", "name another file")
 
 
 def read_rows(files: Iterable[Path]) -> list[Row]:
@@ -86,23 +102,34 @@ def read_rows(files: Iterable[Path]) -> list[Row]:
             raise ShoalError("SH-DISK-02", f"{file} cannot be read: {error}", "check the path") from None
         for line in lines:
             rows += _parsed(line)
+    _check_some(rows)
+    return rows
+
+
+def _check_some(rows: Sequence[Row]) -> None:
     if not rows:
         raise ShoalError(
             "SH-DISK-02", "there is no row to draw", "give files of `shoal bench converge --json`"
         )
-    return rows
 
 
 def _parsed(line: bytes) -> list[Row]:
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+    """The rows that can be drawn: one that diverged has no gap."""
+    return [
+        row for row in _read(line) if abs(row.gap) <= MOST and 1 / MOST <= row.bits_per_param_step <= MOST
+    ]
+
+
+def _read(line: bytes) -> list[Row]:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(line, type=_Rows).runs
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return [msgspec.json.decode(line, type=Row)]
     return []
 
 
 def rows_of(fields: Sequence[dict[str, Any]]) -> list[Row]:
-    return _parsed(json.dumps({"runs": fields}).encode())
+    return [row for one in fields for row in _parsed(json.dumps(one).encode())]
 
 
 def points(rows: Iterable[Row]) -> list[Point]:
@@ -123,7 +150,8 @@ def points(rows: Iterable[Row]) -> list[Point]:
 
 
 def draw(rows: Sequence[Row], target: Path) -> list[Path]:
-    """Write the picture as PNG and as SVG; their paths."""
+    """Write the picture as PNG and as SVG; their paths. Raises SH-DISK-02 if there is nothing in it, or no place."""
+    _check_some(rows)
     import matplotlib
 
     matplotlib.use("Agg")
@@ -140,9 +168,13 @@ def draw(rows: Sequence[Row], target: Path) -> list[Path]:
         _names(figure, axes, found, marks)
         _legend(axes, found)
         paths = [target, target.with_suffix(".svg")]
-        for path in paths:
-            figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else {})
-        pyplot.close(figure)
+        try:
+            for path in paths:
+                figure.savefig(path, dpi=160, metadata={"Date": None} if path.suffix == ".svg" else {})
+        except OSError as error:
+            raise ShoalError("SH-DISK-02", f"--plot: {error}", "make room, or name another file") from None
+        finally:
+            pyplot.close(figure)
     return paths
 
 
@@ -219,6 +251,7 @@ def _names(figure: Any, axes: Any, found: Sequence[Point], marks: Sequence[Any])
                 ha="left" if place[0] > 0 else "right",
                 fontsize=9,
                 color=COLOURS.get(point.inner, "#444444"),
+                parse_math=False,
             )
             box = text.get_window_extent(renderer)
             inside = axes.bbox.x0 <= box.x0 and box.x1 <= axes.bbox.x1

@@ -17,7 +17,6 @@ from shoal.apps.bench.converge.outcome import Outcome
 from shoal.apps.bench.converge.setup import Say, Setup
 from shoal.apps.bench.stacked import Row
 from shoal.apps.progress import Bar
-from shoal.base.errors import ShoalError
 from shoal.data.assignment import sample_indices
 from shoal.node.learner import Global, Learner, MadeUpdate
 from shoal.replica.fold import SealedBlob, fold
@@ -31,7 +30,7 @@ SAY_EVERY_S = 5.0
 
 
 def train(setup: Setup, say: Say) -> Outcome:
-    """Train it. Raises SH-RECIPE-03 for what is not in lockstep, SH-TRAIN-01 or SH-CODEC-01 if it diverges."""
+    """Train what `find_engine` lets through. Raises SH-TRAIN-01 or SH-CODEC-01 if it diverges."""
     fleet = _fleet(setup)
     state = initial_state(
         fleet.layout, fleet.params[0], setup.recipe.strategy.fold_rules().slots, setup.device
@@ -55,26 +54,17 @@ def train(setup: Setup, say: Say) -> Outcome:
 
 
 def _fleet(setup: Setup) -> StackedFleet:
-    strategy = setup.recipe.strategy
-    why = ""
-    if strategy.seal_rule().most_stale or strategy.schedule.seconds is not None:
-        why = "its rounds do not wait for everybody"
-    elif not isinstance(setup.recipe.model, GptSpec):
-        why = "stacked workers are GPTs"
-    if why or not isinstance(setup.recipe.model, GptSpec):
-        raise ShoalError(
-            "SH-RECIPE-03", f"{setup.preset} cannot run in lockstep: {why}", "use --engine simulated"
-        )
-    corpus = setup.corpus
+    corpus, model = setup.corpus, setup.recipe.model
+    assert isinstance(model, GptSpec)
     return StackedFleet(
-        setup.recipe.model,
+        model,
         setup.inner,
         corpus.manifest,
         corpus.dataset,
         setup.seed,
         setup.device,
         workers=setup.workers,
-        fragments=strategy.schedule.fragments,
+        fragments=setup.recipe.strategy.schedule.fragments,
     )
 
 
@@ -104,6 +94,7 @@ class _Run:
         steps = min(local_steps(self._setup.recipe, self.view), self._setup.steps - before)
         fragments = planned_fragments(self._setup.recipe, self.view)
         own = max(1, steps - self._carried)
+        reached = before + self._carried + own
         self._train(before, steps, range(own))
         place = self.view.round
         made = self._each(lambda learner: learner.make_update(fragments, place, place, state))
@@ -115,7 +106,7 @@ class _Run:
         state = fold(state, fragments, updates, self._rules, rate=rate, place=place).state
         new = Global(params=state.params, position=self.view.round + 1, fragments=fragments)
         self._each(lambda learner: learner.adopt(new))
-        self._sealed(before + steps, fragments, made)
+        self._sealed(reached, fragments, made)
         return state
 
     def _share(self, steps: int) -> int:

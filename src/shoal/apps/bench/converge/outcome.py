@@ -6,6 +6,7 @@ engine fills in the same value, so that a row means the same whichever engine ma
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +53,9 @@ class Comparison:
 
     @property
     def gap(self) -> float:
-        return self.outcome.loss / self.sync_loss - 1
+        """Not a number where fleet or twin diverged: there is nothing to compare then."""
+        finite = math.isfinite(self.outcome.loss) and math.isfinite(self.sync_loss)
+        return self.outcome.loss / self.sync_loss - 1 if finite else math.nan
 
     @property
     def bits_per_param_step(self) -> float:
@@ -66,7 +69,7 @@ class Comparison:
         return 8 * count_bytes / self.outcome.params / max(1.0, self.outcome.steps)
 
     def fields(self) -> dict[str, Any]:
-        """The row as JSON has it."""
+        """The row as JSON has it, which has no word for what is not finite: null."""
         done = self.outcome
         control = done.wire_bytes - done.wire_update_bytes - done.wire_state_bytes
         stated = done.stated_update_bytes
@@ -79,9 +82,9 @@ class Comparison:
             "params": done.params,
             "tokens": done.tokens,
             "rounds": done.rounds,
-            "loss": round(done.loss, 5),
-            "sync_loss": round(self.sync_loss, 5),
-            "gap": round(self.gap, 5),
+            "loss": _rounded(done.loss),
+            "sync_loss": _rounded(self.sync_loss),
+            "gap": _rounded(self.gap),
             "bits_per_param_step": float(f"{self.bits_per_param_step:.5g}"),
             "received_bits_per_param_step": float(f"{self.received_bits_per_param_step:.5g}"),
             "far_bits_per_param_step": float(f"{self._bits(done.far_bytes):.5g}"),
@@ -93,3 +96,7 @@ class Comparison:
             "wire_to_stated": round(done.wire_update_bytes / stated, 5) if stated else None,
             "seconds": round(self.seconds, 1),
         }
+
+
+def _rounded(value: float) -> float | None:
+    return round(value, 5) if math.isfinite(value) else None

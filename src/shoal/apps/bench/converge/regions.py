@@ -8,26 +8,20 @@ receives what arrives at any machine, hubs and their coordinators too, by its pa
 from __future__ import annotations
 
 from shoal.apps.bench import country
+from shoal.apps.bench.converge.engines import REGIONS
 from shoal.apps.bench.converge.outcome import Outcome
 from shoal.apps.bench.converge.setup import Say, Setup
 from shoal.apps.bench.converge.simulated import Teller, stated, step_seconds, with_snapshots
 from shoal.apps.bench.converge.twin import make_trainer, validate
-from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.base.layout import Layout
 from shoal.codec.base import Codec
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe
 
-REGIONS = 2
-
 
 def train(setup: Setup, say: Say) -> Outcome:
-    """Train it. Raises SH-RECIPE-03 for fewer workers than regions, and what a node raises if it diverges."""
-    if setup.workers < REGIONS:
-        raise ShoalError(
-            "SH-RECIPE-03", f"{setup.workers} workers do not fill {REGIONS} regions", "raise --workers"
-        )
+    """Train it. Raises what a node raises if it diverges."""
     strategy = setup.recipe.strategy
     assert strategy.region is not None
     fragments = strategy.schedule.fragments

@@ -19,7 +19,7 @@ from shoal.apps.bench.converge.corpus import Corpus, data_values, read_corpus
 from shoal.apps.bench.converge.outside import is_outside, outer_settings, twin_of
 from shoal.base.errors import ShoalError
 from shoal.runlog.view import RunView, Step, Totals
-from shoal.strategy.pieces import steps_outside
+from shoal.strategy.pieces import Strategy, steps_outside
 from shoal.strategy.planning import local_steps
 from shoal.strategy.presets import PRESETS, row_for
 from shoal.strategy.recipe import Budget, Recipe, parse_recipe
@@ -91,6 +91,11 @@ class Question:
     def scale(self) -> Scale:
         return SMALL if self.small else LARGE
 
+    def given(self, field: str) -> str | None:
+        """What the settings say last of a field; None if nothing."""
+        pairs = (setting.partition("=") for setting in reversed(self.settings))
+        return next((value.strip() for name, _, value in pairs if name.strip() == field), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
@@ -124,11 +129,11 @@ def make_setup(preset: str, question: Question) -> Setup:
     if isinstance(draft.inner, OwnInnerSpec):
         raise ShoalError("SH-RECIPE-03", "inner.kind own has no optimiser here", "use sgd, adamw or muon")
     corpus = read_corpus(draft.data)
-    if draft.strategy.seal_rule().most_stale:
-        steps, budget = wanted, {"tokens": wanted * workers * draft.inner.batch_size * corpus.sample_tokens}
-    else:
-        rounds = rounds_for(draft, wanted)
-        steps, budget = steps_in(draft, rounds), {"rounds": rounds}
+    counted = draft.for_region("counted") if draft.strategy.region is not None else draft
+    rounds = rounds_for(counted, wanted)
+    steps, budget = steps_in(counted, rounds), {"rounds": rounds}
+    if not _fixed_by_rounds(draft.strategy):
+        budget = {"tokens": steps * workers * draft.inner.batch_size * corpus.sample_tokens}
     return Setup(
         preset=preset,
         recipe=_recipe(preset, question, steps, budget),
@@ -138,6 +143,13 @@ def make_setup(preset: str, question: Question) -> Setup:
         device=pick_device(question.device),
         twin_inner=_twin_inner(draft, question, steps),
     )
+
+
+def _fixed_by_rounds(strategy: Strategy) -> bool:
+    """Whether so many rounds always have so many steps of each worker: nobody is late, no region has rounds of its own,
+    and what is trained while updates travel is never more than a round should have."""
+    usual, schedule = strategy.region is None and not strategy.seal_rule().most_stale, strategy.schedule
+    return usual and schedule.overlap < min(schedule.steps, schedule.steps_last or schedule.steps)
 
 
 def _twin_inner(recipe: Recipe, question: Question, steps: int) -> Inner:
@@ -151,11 +163,9 @@ def _twin_inner(recipe: Recipe, question: Question, steps: int) -> Inner:
 
 
 def _recipe(preset: str, question: Question, steps: int, budget: dict[str, int]) -> Recipe:
-    scale = question.scale
-    kind, warm_up = MADE_FOR.get(preset, "adamw"), max(1, steps // WARM_UP_SHARE)
-    for setting in question.settings:
-        name, _, value = setting.partition("=")
-        kind = value.strip() if name.strip() == "inner.kind" else kind
+    scale, warm_up = question.scale, max(1, steps // WARM_UP_SHARE)
+    kind = question.given("inner.kind") or MADE_FOR.get(preset, "adamw")
+    batch = question.given("inner.batch_size") or ""
     values: dict[str, Any] = {
         "name": f"converge {preset}"[:80],
         "seed": question.seed,
@@ -176,7 +186,7 @@ def _recipe(preset: str, question: Question, steps: int, budget: dict[str, int])
         "storage": {"archive": False, "keep_bytes": 0},
         "evaluation": {"every": NEVER, "batches": VALIDATION_BATCHES},
     }
-    row = row_for(preset, scale.batch) if preset in PRESETS else {}
+    row = row_for(preset, int(batch) if batch.isdecimal() else scale.batch) if preset in PRESETS else {}
     if "warm_up" in row and row["inner"]["kind"] == kind:
         del values["inner"]["warmup_steps"]
     if is_outside(preset):
