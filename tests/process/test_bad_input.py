@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from shoal.apps.home import Home
 from shoal.base.errors import CODES
 from shoal.base.host import Channel
 from shoal.base.ids import NodeId, RunId
@@ -21,6 +22,7 @@ from shoal.wire.messages import PROTOCOL, Challenge, encode
 from shoal.wire.ticket import Ticket, read_ticket, show_ticket
 from shoal.worlds.real.channels import ChannelLimits, ChannelServer
 from shoal.worlds.real.meter import Meter
+from shoal.worlds.real.sqlstore import SqlLogStore
 
 from .fleet import TINY, Fleet, tiny
 from .processes import Child, Ended, free_port, run_shoal
@@ -59,6 +61,7 @@ MISTAKES: dict[str, tuple[str, str]] = {
     "unknown field": (json.dumps({**TINY, "modle": {}}), "SH-RECIPE-02"),
     "out of range": (json.dumps(tiny(inner={"batch_size": -3})), "SH-RECIPE-02"),
     "unsound": (json.dumps(tiny(membership={"lease_s": 0.1})), "SH-RECIPE-03"),
+    "led by others": (json.dumps(tiny(membership={"coordinators": ["127.0.0.1:1"]})), "SH-LEAD-02"),
     "unknown dataset": (json.dumps(_text(Path("/nowhere/at/all.txt"))), "SH-DATA-01"),
 }
 
@@ -69,6 +72,9 @@ def test_a_broken_recipe(training: Fleet, knocking: Child, tmp_path: Path, mista
     path = tmp_path / "recipe.yaml"
     path.write_text(text)
     told(run_shoal(["run", "submit", str(path), "--home", str(training.home)]), code)
+    store = SqlLogStore(Home(training.home).store_url, create=False)
+    assert store.runs() == [training.run], "what was refused is not founded"
+    store.close()
 
 
 def test_an_empty_dataset(training: Fleet, tmp_path: Path) -> None:

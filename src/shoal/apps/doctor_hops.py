@@ -114,7 +114,8 @@ async def _shake_hands(ticket: Ticket, host: str, port: int) -> list[Check]:
         raise _Broken(failed) from None
     except (ssl.SSLError, OSError, TimeoutError) as error:
         remedy = (
-            "something else listens on this port, or a proxy cuts TLS 1.3; ask the organiser for the port"
+            "the coordinator hangs, something else listens on this port, or a proxy cuts TLS 1.3: ask the organiser "
+            "whether it runs, and for the port"
         )
         raise _Broken(_unreachable("tls", _words(error), remedy)) from None
     version = writer.get_extra_info("ssl_object").version()

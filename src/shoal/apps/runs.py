@@ -17,6 +17,7 @@ from shoal.apps.home import find_home
 from shoal.apps.join import quantity
 from shoal.apps.option_groups import grouped
 from shoal.apps.printable import printable
+from shoal.base.errors import ShoalError
 from shoal.base.units import duration_s
 
 if TYPE_CHECKING:
@@ -159,13 +160,24 @@ def change(
     there: Asked,
 ) -> None:
     """Change what may be changed while a run is on; its nodes connect again."""
-    import yaml
-
-    pairs = [setting.partition("=") for setting in settings]
-    changes = {path: yaml.safe_load(value) for path, _, value in pairs}
+    changes = dict(map(_parsed_change, settings))
     with there.client() as api:
         answer = api.change(run, changes)
     _answer(answer, ", ".join(f"{k} = {v}" for k, v in answer.parameters.items()), there.as_json)
+
+
+def _parsed_change(setting: str) -> tuple[str, Any]:
+    """A field's path and its new value. Raises SH-RECIPE-01 or -02."""
+    from shoal.strategy.reading import read_yaml
+
+    path, equals, text = setting.partition("=")
+    if not equals or not path:
+        raise ShoalError(
+            "SH-RECIPE-02",
+            f"{setting!r} is not of the form a.b=c",
+            "e.g. shoal run change RUN budget.rounds=80",
+        )
+    return path, read_yaml(text, path)
 
 
 @app.command()

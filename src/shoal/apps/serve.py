@@ -276,7 +276,7 @@ async def _serve_parts(
         if asked.is_set():
             running[0].cancel()
             return
-        if desk.service.broken and not desk.service.runs:
+        if desk.service.broken and not desk.service.runs and not desk.service.elections.contests:
             raise next(error for _, error in sorted(desk.service.broken.items()))
         running.append(tasks.create_task(desk.diaries.keep(), name="diaries"))
         running.append(tasks.create_task(scrub_coordinator(desk.service), name="scrub"))

@@ -167,16 +167,17 @@ def _scenario(hours: float, nodes: int, seed: int) -> Scenario:
             "heartbeat_s": 15.0,
             "lease_s": 60.0,
             "reconnect_s": 20.0,
-            "coordinators": COORDINATORS,
         },
         "storage": {"snapshot_every": 5, "keep_bytes": 0},
         "evaluation": {"every": 10, "batches": 1},
     }
     names = [f"n{number}" for number in range(nodes)]
+    recipe = recipe_from(values)
+    membership = recipe.membership.model_copy(update={"coordinators": COORDINATORS})  # Names, in simulation.
     return Scenario(
         seed=seed,
         torch=False,
-        recipe=recipe_from(values),
+        recipe=recipe.model_copy(update={"membership": membership}),
         coordinator=_machine(COORDINATORS[0]),
         nodes=tuple(map(_machine, names)),
         standbys=tuple(map(_machine, COORDINATORS[1:])),

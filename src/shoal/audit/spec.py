@@ -51,7 +51,8 @@ class AuditSpec(BaseModel):
     tolerance: float = Field(default=0.3, gt=0.0, le=2.0)
     """How far a re-run may be from the claimed update, as a share of its length. Honest hardware stays far below."""
     jury: int = Field(default=2, ge=0, le=8)
-    """How many more re-run a claim after the first accusation; a majority of all convicts."""
+    """How many more re-run a claim after the first accusation; a majority of all convicts, and never one word alone, so
+    that a run needs 1 at least."""
     ban_s: float = Field(default=86_400.0, gt=0, le=1e9)
     """How long a member whose standing is used up loses its seat; the n-th time n times as long."""
 

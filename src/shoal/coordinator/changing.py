@@ -10,9 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import msgspec
+from pydantic import ValidationError
 
 from shoal.base.errors import ShoalError
 from shoal.coordinator.events import Event, Said
+from shoal.strategy.mistakes import explain
 from shoal.strategy.recipe import Recipe
 from shoal.wire.messages import Heartbeat
 
@@ -62,10 +64,8 @@ def changed_recipe(recipe: Recipe, encoded: bytes | None) -> Recipe:
         values[section][name] = value
     try:
         return Recipe.model_validate(values)
-    except ValueError as error:
-        raise ShoalError(
-            "SH-RECIPE-02", f"the run cannot go on so: {error}", "choose another value"
-        ) from None
+    except ValidationError as error:
+        raise explain(error, Recipe, "the run cannot go on so") from None
 
 
 def resting(event: Event) -> Event:

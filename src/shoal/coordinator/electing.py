@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Set
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 
@@ -84,16 +84,28 @@ class Elections:
         self._lines: dict[str, Line] = {}
         self._polling = Polling(self._host, self._lines, self._callers, ground.spawn)
         self._copying = False
+        self._refused: dict[RunId, ShoalError] = {}
+        """Runs of the store that this coordinator has no part in, and why."""
 
     # --- which runs there are ----------------------------------------------------------------------------
 
-    def start(self, address: str, blobs: str) -> None:
-        """Take part from now on. Raises SH-LEAD-02."""
+    def start(self, address: str, blobs: str) -> dict[RunId, ShoalError]:
+        """Take part from now on; in which runs it cannot, and why."""
         self.address, self._blobs = address, blobs
         for other in self._others:
             self._draw_line(other)
-        for contest in self.contests.values():
-            self._begin(contest)
+        for run, contest in sorted(self.contests.items()):
+            try:
+                self._begin(contest)
+            except ShoalError as error:
+                self._refused[run] = error
+                del self.contests[run]
+        return self._refused
+
+    def check_listed(self, coordinators: Sequence[str]) -> None:
+        """Refuse to found a run that this coordinator has no part in. Raises SH-LEAD-02."""
+        if coordinators and self.address not in coordinators:
+            raise _not_listed("the run", coordinators, self.address)
 
     def add(self, run: RunId, entries: list[bytes]) -> Contest | None:
         """Take part in a run of the store, if it is one that a majority keeps. Raises SH-LEAD-02, SH-LOG-01 or
@@ -120,7 +132,7 @@ class Elections:
 
     def _begin(self, contest: Contest) -> None:
         if self.address not in contest.coordinators:
-            raise _not_listed(contest, self.address)
+            raise _not_listed(f"run {contest.run[:12]}", contest.coordinators, self.address)
         for address in contest.coordinators:
             self._draw_line(address)
         contest.voter.name, contest.led_at = self._mark, self._now()
@@ -163,6 +175,8 @@ class Elections:
 
     async def _take_news(self, line: Line, news: News) -> bool:
         """What another coordinator has; True if there may be more at once."""
+        if news.run in self._refused:
+            return False
         contest = self.contests.get(news.run) or await self._learn(news)
         if contest is None:
             return False
@@ -442,10 +456,10 @@ def _listed(before: str, voters: Set[str]) -> str:
     return before + ", ".join([*named[:NAMED], *(["..."] if len(named) > NAMED else [])]) if named else ""
 
 
-def _not_listed(contest: Contest, address: str) -> ShoalError:
+def _not_listed(run: str, coordinators: Sequence[str], address: str) -> ShoalError:
     return ShoalError(
         "SH-LEAD-02",
-        f"run {contest.run[:12]} is led by {', '.join(contest.coordinators)}; this coordinator is {address}",
+        f"{run} is led by {', '.join(coordinators)} (membership.coordinators); this coordinator is {address}",
         "start it with --advertise and --control-port so that it has one of these addresses",
     )
 

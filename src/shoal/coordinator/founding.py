@@ -66,8 +66,8 @@ def found_run(
 
     `first` gives the state to begin with where the recipe cannot: a model of somebody's own program.
 
-    Raises SH-DATA-01 to -03, SH-MODEL-01, SH-PRIVACY-01, SH-CKPT-01 to -03 or what the disk and the store raise; then
-    nothing is left behind.
+    Raises SH-RECIPE-02, SH-DATA-01 to -03, SH-MODEL-01, SH-PRIVACY-01, SH-CKPT-01 to -03 or what the disk and the
+    store raise; then nothing is left behind.
     """
     run = RunId(random.randbytes(16).hex())
     room = blobs(run)
@@ -141,6 +141,7 @@ def _genesis(
     state = begin(recipe, manifest)
     state = beginning.first_state(state) if beginning else state
     snapshot = encode_state(state)
+    _check_quota(recipe, room.used_bytes(), len(snapshot))
     signer = founder(recipe, identity)
     genesis = Genesis(
         coordinator=signer.public,
@@ -179,4 +180,16 @@ def _check_batch(recipe: Recipe, manifest: Manifest) -> None:
             "SH-DATA-02",
             f"{manifest.train_items} training samples do not fill one batch of {recipe.inner.batch_size}",
             "add data, shorten data.context or lower inner.batch_size",
+        )
+
+
+def _check_quota(recipe: Recipe, data_bytes: int, state_bytes: int) -> None:
+    """Refuse a quota in which nobody could store what the first rounds make: they would never be sealed."""
+    needed, quota = data_bytes + 3 * state_bytes, recipe.storage.quota_bytes
+    if quota < needed:
+        raise ShoalError(
+            "SH-RECIPE-02",
+            f"storage.quota_bytes: found {quota}; allowed: {needed} at least, which the data ({data_bytes}), two saved "
+            f"states ({state_bytes} each) and an update may take",
+            "raise it, or train a smaller model or on less data",
         )

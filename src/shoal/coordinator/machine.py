@@ -76,9 +76,9 @@ from shoal.runlog.entries import (
     Stopped,
 )
 from shoal.runlog.view import MAX_TEXT
+from shoal.strategy.beginning import most_nodes
 from shoal.strategy.planning import budget_spent, mixes_pairs
 from shoal.strategy.recipe import Recipe
-from shoal.strategy.signing import most_nodes
 from shoal.wire.identity import Identity
 from shoal.wire.messages import (
     Attest,

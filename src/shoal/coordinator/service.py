@@ -171,7 +171,7 @@ class CoordinatorService:
             if self.lead is not None:  # From here on: to check long logs may take longer than a lease.
                 tasks.create_task(self.lead.hold(self.host, self._tell_coordinators), name="hold the lead")
             await self._open_runs()
-            self.elections.start(self.address, self._blob_address)
+            self.broken |= self.elections.start(self.address, self._blob_address)
             tasks.create_task(self._tick(), name="coordinator ticks")
             if self.lead is not None:
                 tasks.create_task(self.supplies.mend(), name="bring what the last leader had")

@@ -7,7 +7,6 @@ the same input gives the same bytes, and every shard stands alone: no sample spa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -76,7 +75,7 @@ def _tokeniser(spec: TokenizerSpec, documents: list[bytes]) -> Tokeniser:
     if isinstance(spec, BpeTokenizerSpec):
         return train_bpe(documents, spec.vocab_size)
     (file,) = sources.find_files(spec.path)[:1]
-    return parse_huggingface(Path(file).read_text(encoding="utf-8"))
+    return parse_huggingface(sources.read_text(file))
 
 
 def _token_shards(tokens: Array, context: int, put: Put) -> Iterator[Shard]:
@@ -112,7 +111,7 @@ def _array_shards(x: Array, y: Array, put: Put) -> Iterator[Shard]:
 
 def _checked(x: Array, y: Array) -> tuple[Array, Array, Literal["uint8", "float32"]]:
     """Samples as uint8 or finite float32 and labels as int64, one for each."""
-    if x.ndim < 2 or y.ndim != 1 or len(x) != len(y):
+    if x.ndim < 2 or 0 in x.shape[1:] or y.ndim != 1 or len(x) != len(y):
         raise _wrong_form(f"x of shape {x.shape} and y of shape {y.shape} are not samples with a label each")
     if len(x) == 0:
         raise _too_small("no samples")
@@ -123,7 +122,8 @@ def _checked(x: Array, y: Array) -> tuple[Array, Array, Literal["uint8", "float3
         return x, labels, "uint8"
     if x.dtype.kind not in "fiub":
         raise _wrong_form(f"the samples x are {x.dtype}, not numbers")
-    samples = x.astype(np.float32)
+    with np.errstate(over="ignore"):  # What is too large becomes infinite, and is refused as that.
+        samples = x.astype(np.float32)
     if not np.isfinite(samples).all():
         raise _wrong_form("the samples x hold values that are not finite")
     return samples, labels, "float32"

@@ -65,16 +65,40 @@ def find_files(path: str | tuple[str, ...]) -> list[Path]:
     """The files a path, folder or glob names, each once, in order. Raises SH-DATA-01 where there is none."""
     found: set[Path] = set()
     for pattern in (path,) if isinstance(path, str) else path:
-        matches = [Path(pattern)] if Path(pattern).exists() else map(Path, glob.glob(pattern, recursive=True))
-        files = {file for match in matches for file in _files_below(match)}
+        try:
+            files = set(_files_of(pattern))
+        except OSError as error:
+            raise _unreadable(pattern, error.strerror or str(error)) from error
         if not files:
             raise _unreadable(pattern, "there is no such file")
         found |= files
     return sorted(found)
 
 
-def _files_below(path: Path) -> Iterator[Path]:
-    return filter(Path.is_file, path.rglob("*")) if path.is_dir() else iter([path])
+def _files_of(pattern: str) -> Iterator[Path]:
+    if not pattern:  # As a path, it would be the folder that the coordinator was started in.
+        raise _unreadable("an empty path", "it names no file")
+    there = Path(pattern).exists()
+    for match in [Path(pattern)] if there else map(Path, glob.glob(pattern, recursive=True)):
+        if match.is_dir():
+            yield from filter(Path.is_file, match.rglob("*"))
+        else:
+            yield _plain_file(match)
+
+
+def _plain_file(path: Path) -> Path:
+    """The path itself. Raises SH-DATA-01 for a pipe or a device: reading one may never end."""
+    if not path.is_file():
+        raise _unreadable(str(path), "it is not a file" if path.exists() else "there is no such file")
+    return path
+
+
+def read_text(path: Path) -> str:
+    """A file's text. Raises SH-DATA-01 or -03."""
+    try:
+        return _read(path).decode()
+    except UnicodeDecodeError as error:
+        raise _wrong_form(f"{path} is not UTF-8: {error}") from error
 
 
 def _stdlib_files(include_tests: bool) -> list[Path]:
@@ -125,7 +149,7 @@ def _jsonl_rows(files: list[Path], field: str) -> Iterator[bytes]:
                 continue
             try:
                 row = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise _wrong_form(f"{file}, line {number} is not JSON: {error}") from error
             if not isinstance(row, dict):
                 raise _wrong_form(f"{file}, line {number} is not an object")
@@ -141,9 +165,16 @@ def _parquet_rows(files: list[Path], column: str) -> Iterator[bytes]:
             raise _unreadable(str(file), f"it is not a Parquet file: {error}") from error
         if column not in table.schema_arrow.names:
             raise _wrong_form(f"{file} has no column {column!r}, only {', '.join(table.schema_arrow.names)}")
+        for number, value in enumerate(_parquet_values(table, column, file), start=1):
+            yield _row_text(value, f"{file}, row {number}", column)
+
+
+def _parquet_values(table: Any, column: str, file: Path) -> Iterator[object]:
+    try:
         for batch in table.iter_batches(columns=[column]):
-            for value in batch.column(0).to_pylist():
-                yield _row_text(value, str(file), column)
+            yield from batch.column(0).to_pylist()
+    except Exception as error:  # An altered page ends in any of the library's errors, or the system's.
+        raise _unreadable(str(file), f"its column {column!r} is damaged: {error}") from error
 
 
 def _hub_rows(spec: HubSource) -> Iterator[bytes]:
@@ -176,13 +207,19 @@ def _digits() -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
 
 def _npz(path: Path) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     try:
+        if not zipfile.is_zipfile(_plain_file(path)):
+            raise _unreadable(str(path), "it is not an archive as numpy.savez writes it")
         with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile) or not {"x", "y"} <= set(archive.files):
+            if not {"x", "y"} <= set(archive.files):
                 raise _wrong_form(f"{path} does not hold the arrays x and y")
             return archive["x"], archive["y"]
+    except ShoalError:
+        raise
     except (OSError, zipfile.BadZipFile) as error:
         raise _unreadable(str(path), str(error)) from error
-    except (ValueError, TypeError, AttributeError) as error:
+    except MemoryError as error:
+        raise _unreadable(str(path), f"it does not fit into memory: {error}") from error
+    except Exception as error:  # Headers, packing and numbers of an altered archive fail in many ways.
         raise _wrong_form(f"{path} is not an archive of plain arrays: {error}") from error
 
 

@@ -14,7 +14,7 @@ MAX_CONTEXT = 1 << 20
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class ByteTokenizerSpec(_Section):

@@ -337,9 +337,19 @@ class BlobStore:
         with self._lock:
             return self._noted(f"{blob}.part")
 
+    def stored(self) -> list[BlobId]:
+        """Every whole blob that is stored here, whoever needs it."""
+        return sorted(BlobId(name) for name in self._disk.list("blobs") if is_blob_id(name))
+
     def damaged(self, blobs: Iterable[BlobId]) -> list[BlobId]:
         """Which of these are stored with content that is not theirs. Changes nothing."""
-        return [b for b in blobs if self.has(b) and chunk_list(self._disk.read(_path(b))).blob != b]
+        return [blob for blob in blobs if self.has(blob) and self._is_damaged(blob)]
+
+    def _is_damaged(self, blob: BlobId) -> bool:
+        try:
+            return chunk_list(self._disk.read(_path(blob))).blob != blob
+        except FileNotFoundError:
+            return False  # Pruned meanwhile, by whoever runs here.
 
     def _door(self, blob: BlobId) -> threading.Lock:
         return self._doors[hash(blob) % _DOORS]

@@ -22,6 +22,8 @@ MAX_VALUES, MAX_DEPTH = 100_000, 32
 NEXT_STEP = "see docs/recipes.md for every field"
 PLAIN = "allowed: text, finite numbers, true, false, null, lists and sections; put a date in quotes"
 _SHOWN = 80
+_MOST_BITS = 256
+"""Of a whole number: far more than any field takes, and few enough to be shown."""
 
 
 class Mistake(ValueError):
@@ -65,7 +67,9 @@ def check_plain(values: Mapping[Any, Any], where: str) -> None:
 def _is_plain(value: object) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
-    return value is None or isinstance(value, bool | int) or _is_plain_text(value)
+    if isinstance(value, int):
+        return value.bit_length() <= _MOST_BITS
+    return value is None or _is_plain_text(value)
 
 
 def _is_plain_text(value: object) -> bool:
@@ -77,6 +81,8 @@ def shown(value: object) -> str:
     """A value as an error quotes it: short, whatever it is."""
     if isinstance(value, dict):
         return "a section"
+    if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+        return f"a whole number of {value.bit_length()} bits"
     text = repr(value) if isinstance(value, str | int | float | list | tuple | type(None)) else str(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from shoal.aggregate import AGGREGATORS
@@ -28,11 +26,13 @@ from shoal.privacy.spec import PrivacySpec
 from shoal.runlog.statements import is_node
 from shoal.secagg.spec import MaskingSpec
 from shoal.strategy.auditing import unsound_audit
+from shoal.strategy.beginning import never_begins
 from shoal.strategy.masking import unsound_masking
-from shoal.strategy.mistakes import Mistake, Unsound, check_plain, explain, shown
+from shoal.strategy.mistakes import NEXT_STEP, Mistake, Unsound, check_plain, explain, shown
 from shoal.strategy.pieces import Section, Strategy, unsound_inside
 from shoal.strategy.presets import PRESETS, expand, inner_defaults
 from shoal.strategy.private import unsound_privacy
+from shoal.strategy.reading import read_yaml
 from shoal.training.spec import InnerSpec, ModelSpec
 from shoal.wire.signed import digest
 
@@ -219,7 +219,10 @@ class Recipe(Section):
     @model_validator(mode="after")
     def _leases(self) -> Self:
         if self.membership.heartbeat_s * 2 > self.membership.lease_s:
-            raise Unsound("membership.lease_s must be at least twice heartbeat_s, or every lease lapses")
+            raise Unsound(
+                f"membership.lease_s: found {self.membership.lease_s:g}; allowed: at least twice heartbeat_s "
+                f"({self.membership.heartbeat_s:g}), or every lease lapses"
+            )
         return self
 
     @model_validator(mode="after")
@@ -338,37 +341,12 @@ def parse_recipe(
     where: str = "recipe",
 ) -> Recipe:
     """A recipe from YAML (or JSON) text. Raises SH-RECIPE-01, -02 or -03."""
-    values = _mapping(_read_yaml(text, where), where)
-    for setting in [*_from_environment(environment), *overrides]:
-        _override(values, setting)
+    values = _mapping(read_yaml(text, where), where)
+    for name, setting in _from_environment(environment):
+        _override(values, setting, f"{name}:")
+    for setting in overrides:
+        _override(values, setting, "--set")
     return recipe_from(values, where)
-
-
-class _Reader(yaml.SafeLoader):
-    """YAML as people write it: 1e-3 is a number, too, and not only 1.0e-3."""
-
-
-_Reader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z"), list("-+0123456789")
-)
-
-
-def _read_yaml(text: str, where: str) -> Any:
-    """Plain values from YAML. Raises SH-RECIPE-01 whatever the text is."""
-    try:
-        return _Reader(text).get_single_data()
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or error
-        raise ShoalError("SH-RECIPE-01", f"{where}{line} is not YAML: {problem}", "mend the line") from None
-    except RecursionError:
-        raise ShoalError("SH-RECIPE-01", f"{where} is nested too deeply", "see docs/recipes.md") from None
-    except (ValueError, ArithmeticError, LookupError, TypeError, AttributeError) as error:
-        # What looks like a date or a number is made into one, and what cannot be ends in any of these.
-        raise ShoalError(
-            "SH-RECIPE-01", f"{where} has a value that cannot be read: {error}", "put it in quotes"
-        ) from None
 
 
 def _mapping(values: object, where: str) -> dict[str, Any]:
@@ -377,29 +355,31 @@ def _mapping(values: object, where: str) -> dict[str, Any]:
     return values
 
 
-def _from_environment(environment: Mapping[str, str] | None) -> list[str]:
+def _from_environment(environment: Mapping[str, str] | None) -> list[tuple[str, str]]:
+    """The variables that override a field, and each as a setting `a.b=c`."""
     found = os.environ if environment is None else environment
     names = sorted(name for name in found if name.startswith(ENVIRONMENT_PREFIX))
-    return [f"{n.removeprefix(ENVIRONMENT_PREFIX).replace('__', '.')}={found[n]}" for n in names]
+    return [(n, f"{n.removeprefix(ENVIRONMENT_PREFIX).replace('__', '.')}={found[n]}") for n in names]
 
 
-def _override(values: dict[str, Any], setting: str) -> None:
+def _override(values: dict[str, Any], setting: str, said: str) -> None:
+    """Set one field, wherever that was `said`. Raises SH-RECIPE-02 for what names none."""
     path, equals, text = setting.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise ShoalError(
-            "SH-RECIPE-02", f"--set {setting!r} is not of the form a.b=c", "e.g. --set budget.rounds=5"
+            "SH-RECIPE-02", f"{said} {setting!r} is not of the form a.b=c", "e.g. --set budget.rounds=5"
         )
     at = values
     for key in keys[:-1]:
         inner = at.setdefault(key, {})
         if not isinstance(inner, dict):
             raise ShoalError(
-                "SH-RECIPE-02", f"--set {path}: {key!r} is a value, not a section", "see docs/recipes.md"
+                "SH-RECIPE-02", f"{said} {path}: {key!r} is a value, not a section", "see docs/recipes.md"
             )
         at = inner
     try:
-        at[keys[-1]] = _read_yaml(text, path)
+        at[keys[-1]] = read_yaml(text, path)
     except ShoalError:
         at[keys[-1]] = text  # On a command line, what is not YAML is text.
 
@@ -421,7 +401,10 @@ def recipe_from(values: dict[str, Any], where: str = "recipe") -> Recipe:
                 f"{where}: strategy.preset: found {error.args[0]!r}",
                 f"allowed: {', '.join(sorted(PRESETS))}",
             ) from None
-    return _validated(values, where)
+    recipe = _validated(values, where)
+    if why := never_begins(recipe):
+        raise ShoalError("SH-RECIPE-03", f"{where}: {why}", NEXT_STEP)
+    return recipe
 
 
 def _validated(values: dict[str, Any], where: str) -> Recipe:

@@ -9,16 +9,7 @@ from __future__ import annotations
 from shoal.strategy.recipe import Recipe
 from shoal.wire.identity import Identity, Signer
 
-MOST_HYBRID_NODES = 400
-"""Of whom each may have a claim of 4 kB in one seal, and a word as long in one entry of attestations."""
-
 
 def founder(recipe: Recipe, identity: Identity) -> Signer:
     """What signs the first entry of a run of this recipe."""
     return identity.first.hybrid if recipe.identity.signatures == "hybrid" else identity.first
-
-
-def most_nodes(recipe: Recipe) -> int:
-    """How many nodes a run may ever have."""
-    hybrid = recipe.identity.signatures == "hybrid"
-    return min(recipe.membership.max_nodes, MOST_HYBRID_NODES) if hybrid else recipe.membership.max_nodes

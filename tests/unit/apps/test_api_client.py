@@ -125,6 +125,25 @@ def test_an_answer_that_does_not_fit_names_the_field(
     assert caught.value.code == "SH-API-04" and f"{told} " in caught.value.cause and caught.value.next_step
 
 
+def _falling_silent(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadTimeout("timed out", request=request)
+
+
+def _not_there(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("refused", request=request)
+
+
+def test_what_may_have_been_done_all_the_same_is_said() -> None:
+    for answers, doubt in ((_falling_silent, True), (_not_there, False)):
+        with ApiClient("http://there", "t") as api:
+            api._http = httpx.Client(base_url="http://there", transport=httpx.MockTransport(answers))
+            with pytest.raises(ShoalError, match="SH-API-04") as caught:
+                api.stop("abcd", "enough")
+            assert ("may have been done" in caught.value.next_step) is doubt
+            with pytest.raises(ShoalError, match=r"SH-API-04.*shoal serve"):
+                api.runs()
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"<html>", b"\xff", b"null"])
 def test_what_is_not_an_answer_at_all(content: bytes) -> None:
     with _answering(content) as api, pytest.raises(ShoalError) as caught:

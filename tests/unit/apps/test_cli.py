@@ -70,6 +70,20 @@ def test_an_error_is_three_short_lines(tmp_path: Path, capsys: pytest.CaptureFix
     assert "shoal serve" in lines[2]
 
 
+@pytest.mark.parametrize(
+    ("setting", "code"), [("budget.rounds", "SH-RECIPE-02"), ("budget.rounds=[", "SH-RECIPE-01")]
+)
+def test_a_change_that_cannot_be_read_is_never_sent(
+    setting: str, code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        _shoal("run", "change", "abc", setting, "--server", "http://127.0.0.1:1", "--home", str(tmp_path))
+        == 1
+    )
+    shown = capsys.readouterr().err
+    assert code in shown and "budget.rounds" in shown
+
+
 def test_an_error_is_found_inside_groups() -> None:
     inner = ShoalError("SH-SERVE-01", "taken", "free it")
     group = BaseExceptionGroup("all", [ValueError(), ExceptionGroup("some", [KeyError(), inner])])

@@ -110,3 +110,13 @@ def test_nothing_is_left_of_a_run_that_cannot_be(
     assert caught.value.code == code
     assert ground.store.runs() == []
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_quota_without_room_for_the_first_rounds_is_refused(ground: Ground, tmp_path: Path) -> None:
+    with pytest.raises(
+        ShoalError, match=r"SH-RECIPE-02.*storage.quota_bytes: found 1000; allowed: (\d+)"
+    ) as refused:
+        ground.found("storage.quota_bytes=1000")
+    needed = int(refused.value.cause.split("allowed: ")[1].split()[0])
+    assert list(ground.store.runs()) == []
+    assert ground.found(f"storage.quota_bytes={needed}").run

@@ -68,6 +68,7 @@ def test_a_loop_trains_to_the_end_and_has_the_runs_model(tmp_path: Path) -> None
                 taken.append(indices)
                 joined.report(_step(model, optimizer), tokens=7)
             assert joined.ended == "3 rounds done"
+            assert list(joined) == [], "another epoch ends at once, and does not wait for ever"
             assert joined.now is not None and joined.now.validation == 0.5
         assert run.wait(30)
     assert len(taken) == 12
@@ -114,6 +115,28 @@ def test_failures_reach_the_loop(tmp_path: Path) -> None:
 def test_a_wrong_recipe_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(ShoalError, match="SH-RECIPE"):
         shoal.coordinate(_model(), items=64, batch_size=4, recipe={"budget": {}}, home=tmp_path)
+
+
+def test_numbers_of_numpy_are_numbers_and_nothing_else_passes_for_one(tmp_path: Path) -> None:
+    recipe = {
+        **RECIPE,
+        "budget": {"rounds": np.int64(3)},
+        "strategy": {"outer": {"kind": "sgd", "lr": np.float32(0.5)}},
+    }
+    shoal.coordinate(_model(), items=np.int64(64), batch_size=np.int32(4), recipe=recipe, home=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(ShoalError, match=r"SH-RECIPE-02.*name: found x;"):
+        shoal.coordinate(
+            _model(), items=64, batch_size=4, recipe={**RECIPE, "name": Path("x")}, home=tmp_path
+        )
+
+
+def test_what_no_loop_could_train_is_refused_at_once(tmp_path: Path) -> None:
+    empty, optimizer = nn.ReLU(), torch.optim.SGD(_model().parameters(), lr=0.1)
+    with pytest.raises(ShoalError, match=r"SH-MODEL-01.*no parameters"):
+        shoal.coordinate(empty, items=64, batch_size=4, recipe=RECIPE, home=tmp_path)
+    for model, words in ((empty, "no parameters"), (_model(), "none of the model's parameters")):
+        with pytest.raises(ShoalError, match=f"SH-MODEL-01.*{words}"):
+            shoal.join("shoal1-x", model, optimizer, evaluate=lambda: 0.5, home=tmp_path)
 
 
 def test_parameters_become_views_and_the_optimiser_still_moves_them() -> None:

@@ -99,6 +99,29 @@ def test_a_damaged_run_is_told_and_the_others_are_served(tmp_path: Path) -> None
     assert find(caught.value, ShoalError).code == "SH-LOG-01", "with nothing left to serve it does not start"
 
 
+def test_a_run_that_names_other_coordinators_is_not_founded_and_keeps_no_other_from_service(
+    tmp_path: Path,
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = (f"membership.coordinators=['127.0.0.1:{port}']",)
+    with (
+        serving(tmp_path, recipe="digits", settings=settings, control_port=port) as found,
+        found.client() as api,
+    ):
+        led = api.runs()[0].run
+        good = api.submit(parse_recipe(DIGITS).model_dump_json()).run
+        elsewhere = parse_recipe(DIGITS, overrides=["membership.coordinators=['127.0.0.1:1']"])
+        with pytest.raises(ShoalError, match=r"SH-LEAD-02.*127\.0\.0\.1:1 "):
+            api.submit(elsewhere.model_dump_json())
+        assert {run.run for run in api.runs()} == {led, good}
+    with serving(tmp_path) as found, found.client() as api:  # At another port than the recipe names.
+        assert [run.run for run in api.runs()] == [good]
+        told = "\n".join(found.welcome)
+        assert f"{led} IS NOT SERVED" in told and "SH-LEAD-02" in told and told.count("IS NOT SERVED") == 1
+
+
 def test_a_taken_port_is_found_before_the_slow_parts(tmp_path: Path) -> None:
     code = (
         "import asyncio, socket, sys\nfrom pathlib import Path\n"

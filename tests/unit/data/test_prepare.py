@@ -1,7 +1,9 @@
+import io
 import json
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,8 @@ BAD_ARCHIVES: dict[str, dict[str, Any]] = {
     "labels are negative": {"x": np.zeros((4, 2)), "y": np.full(4, -1)},
     "samples are not finite": {"x": np.full((4, 2), np.nan), "y": np.zeros(4, dtype=int)},
     "samples are not numbers": {"x": np.full((4, 2), "a"), "y": np.zeros(4, dtype=int)},
+    "samples have no values": {"x": np.zeros((4, 0)), "y": np.zeros(4, dtype=int)},
+    "samples are too large": {"x": np.full((4, 2), 1e300), "y": np.zeros(4, dtype=int)},
     "pickled objects": {"x": np.array([[{}]] * 4, dtype=object), "y": np.zeros(4, dtype=int)},
 }
 
@@ -167,14 +171,80 @@ def test_a_missing_file(source: str, tmp_path: Path) -> None:
         prepared({"source": source, "path": str(tmp_path / "none.*")})
 
 
+@pytest.mark.parametrize("content", [TEXT, b""])
 @pytest.mark.parametrize("source", ["npz", "parquet"])
-def test_a_file_that_is_something_else(source: str, tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(TEXT)
+def test_a_file_that_is_something_else(source: str, content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(content)
     with pytest.raises(ShoalError, match=r"SH-DATA-0[13]"):
         prepared({"source": source, "path": str(tmp_path / "a")})
 
 
-@pytest.mark.parametrize("line", ["not json", "[1]", '{"other": "x"}', '{"text": 5}'])
+@pytest.mark.parametrize("source", ["text", "jsonl", "parquet", "npz"])
+@pytest.mark.parametrize("path", ["", "x" * 5000, "/dev/zero", "PIPE"])
+def test_a_path_that_names_no_file(source: str, path: str, tmp_path: Path) -> None:
+    if path == "PIPE":
+        path = str(tmp_path / "pipe")
+        os.mkfifo(path)
+    with pytest.raises(ShoalError, match="SH-DATA-01"):
+        prepared({"source": source, "path": path})
+
+
+def archive_of(header: bytes) -> bytes:
+    """An archive of NumPy's whose array `x` has this header, and no values."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+        archive.writestr("y.npy", b"")
+    return file.getvalue()
+
+
+def of_another_packing() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, x=np.zeros((4, 2)), y=np.zeros(4, dtype=int))
+    data = bytearray(file.getvalue())
+    data[8] = data[data.index(b"PK\x01\x02") + 10] = 99
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        archive_of(b"{'descr': '<f4', 'fortran_order': False, 'shape': (10000000000000, 400), }\n"),
+        archive_of(b"{'descr': " + b"(" * 200 + b"\n"),
+        of_another_packing(),
+    ],
+    ids=["petabytes", "header", "packing"],
+)
+def test_an_archive_that_was_altered(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(content)
+    with pytest.raises(ShoalError, match=r"SH-DATA-0[13].*a\.npz"):
+        prepared({"source": "npz", "path": str(tmp_path / "a.npz")})
+
+
+def test_a_parquet_file_that_was_altered_or_has_empty_rows(tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    arrow = pytest.importorskip("pyarrow")
+    file = tmp_path / "a.parquet"
+    parquet.write_table(arrow.table({"text": [f"row {n}" for n in range(5000)]}), file)
+    data = bytearray(file.read_bytes())
+    data[30:60] = b"\xff" * 30
+    file.write_bytes(data)
+    with pytest.raises(ShoalError, match=r"SH-DATA-01.*damaged"):
+        prepared({"source": "parquet", "path": str(file)})
+    parquet.write_table(arrow.table({"text": ["fine", None]}), file)
+    with pytest.raises(ShoalError, match=r"SH-DATA-03.*row 2"):
+        prepared({"source": "parquet", "path": str(file)})
+
+
+def test_a_tokeniser_file_that_is_not_text(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(TEXT)
+    (tmp_path / "tokenizer.json").write_bytes(b"\xff\xfe")
+    tokenizer = {"kind": "file", "path": str(tmp_path / "tokenizer.json")}
+    with pytest.raises(ShoalError, match=r"SH-DATA-03.*tokenizer\.json is not UTF-8"):
+        prepared({"source": "text", "path": str(tmp_path / "a.txt"), "tokenizer": tokenizer})
+
+
+@pytest.mark.parametrize("line", ["not json", "[1]", '{"other": "x"}', '{"text": 5}', "[" * 100_000])
 def test_jsonl_of_the_wrong_form(line: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "fine"}) + "\n" + line + "\n")
     with pytest.raises(ShoalError, match=r"SH-DATA-03.*line 2"):

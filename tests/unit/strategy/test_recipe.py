@@ -348,6 +348,82 @@ def test_a_lease_must_outlast_heartbeats() -> None:
     assert error.code == "SH-RECIPE-03" and "lease_s" in error.cause and "heartbeat_s" in error.cause
 
 
+@pytest.mark.parametrize(
+    ("sections", "says"),
+    [
+        ({"membership": {"min_nodes": 5, "max_nodes": 3}}, ["membership.min_nodes: found 5", "max_nodes 3"]),
+        ({"membership": {"min_nodes": 10_001}}, ["membership.min_nodes: found 10001", "10000"]),
+        (
+            {"membership": {"min_nodes": 401}, "identity": {"signatures": "hybrid"}},
+            ["membership.min_nodes: found 401", "the 400 nodes", "hybrid"],
+        ),
+        (
+            {"membership": {"min_nodes": 2, "allow": ["a" * 40, "a" * 40]}},
+            ["membership.min_nodes: found 2", "the 1 that membership.allow names"],
+        ),
+        (
+            {"membership": {"coordinators": ["a:1", "abc"]}},
+            ["membership.coordinators.1: found 'abc'", "HOST:PORT"],
+        ),
+        (
+            {"membership": {"coordinators": ["a:1", "a:1"]}},
+            ["membership.coordinators.1: found 'a:1'", "once"],
+        ),
+        ({"audit": {"jury": 0}}, ["audit.jury: found 0", "allowed: 1 to 8"]),
+    ],
+)
+def test_a_run_that_could_never_begin_is_refused_but_a_log_that_has_it_is_read(
+    sections: dict[str, Any], says: list[str]
+) -> None:
+    error = _refused({**GOOD, **sections})
+    assert error.code == "SH-RECIPE-03" and all(words in error.cause for words in says)
+    founded = {**json.loads(_parse(GOOD).model_dump_json()), **sections}
+    assert recipe_in_log(json.dumps(founded)).membership.min_nodes
+
+
+@pytest.mark.parametrize(
+    "text", ["budget: {rounds: 3}", "inner: {lr: 1.0, lr: 2.0}", "? [a]\n: 1\n? [a]\n: 2"]
+)
+def test_a_field_that_is_given_twice_is_refused_with_its_line(text: str) -> None:
+    with pytest.raises(ShoalError, match=r"SH-RECIPE-01.*line \d+") as refused:
+        parse_recipe(f"name: x\nbudget: {{rounds: 5}}\n{text}\n", environment={})
+    assert "twice" in refused.value.cause or "unhashable" in refused.value.cause
+
+
+def test_a_section_may_be_merged_into_another_and_overridden() -> None:
+    text = yaml.safe_dump({key: value for key, value in GOOD.items() if key not in ("inner", "budget")})
+    text += "budget: &b {rounds: 5}\ninner: {<<: {lr: 0.5, kind: sgd}, <<: {batch_size: 4}, lr: 0.25}\n"
+    recipe = parse_recipe(text, environment={})
+    assert recipe.inner.batch_size == 4 and recipe.inner.lr == 0.25  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("number", ["1e-3", "1E-3", "+1.e-03", "0.1e-2", ".1e-2", '"1e-3"'])
+def test_a_number_may_be_written_as_json_and_people_write_it(number: str) -> None:
+    assert _parse(GOOD, f"inner.lr={number}").inner.lr == 1e-3  # type: ignore[union-attr]
+    if not number.startswith('"'):
+        assert _parse(GOOD, f"strategy.outer={{kind: sgd, lr: {number}}}").strategy.outer.params() == {
+            "lr": 1e-3
+        }
+
+
+@pytest.mark.parametrize("value", ["1e400", '"1e400"', "inf", '"nan"', ".inf"])
+@pytest.mark.parametrize("path", ["inner.clip", "inner.lr", "data.validation_fraction", "membership.lease_s"])
+def test_no_number_is_infinite_however_it_is_written(path: str, value: str) -> None:
+    error = _refused(GOOD, f"{path}={value}")
+    assert error.code == "SH-RECIPE-02" and path in error.cause
+
+
+@pytest.mark.parametrize("number", ["0x" + "f" * 6000, ":".join(["59"] * 3000)])
+def test_a_number_too_long_to_be_shown_is_refused(number: str) -> None:
+    error = _refused(GOOD, f"seed={number}")
+    assert error.code == "SH-RECIPE-02" and "seed: found a whole number of" in error.cause
+
+
+def test_a_variable_that_names_no_field_is_named_itself() -> None:
+    assert "SHOAL_SET_budget__: " in _refused(GOOD, SHOAL_SET_budget__="5").cause
+    assert "SHOAL_SET_name__first: " in _refused(GOOD, SHOAL_SET_name__first="5").cause
+
+
 def test_overrides() -> None:
     recipe = _parse(
         GOOD,

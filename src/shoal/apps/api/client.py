@@ -46,6 +46,14 @@ ANSWER_S = 30.0
 FOUNDING_S = 3600.0
 PAGE_ENTRIES = 256
 MAX_LOG_BYTES = 1 << 30
+_UNSENT = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+)
+"""Of these nothing reached the coordinator."""
 
 
 class ApiClient:
@@ -190,11 +198,7 @@ class ApiClient:
                     return b"".join(_pieces(answer, told))
                 answer.read()
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise ShoalError(
-                "SH-API-04",
-                f"{self.server} does not answer: {error or type(error).__name__}",
-                "start a coordinator with `shoal serve`, or name one with --server",
-            ) from error
+            raise _unanswered(self.server, method, error) from error
         raise _as_error(self.server, answer)
 
 
@@ -248,6 +252,13 @@ def _part(text: str) -> str:
     if not text or not all(c.isalnum() and c.isascii() for c in text):
         raise ShoalError("SH-API-02", f"{text!r} is not a run's id", "see which there are: shoal run list")
     return text
+
+
+def _unanswered(server: str, method: str, error: Exception) -> ShoalError:
+    next_step = "start a coordinator with `shoal serve`, or name one with --server"
+    if method != "GET" and not isinstance(error, _UNSENT):
+        next_step = "it may have been done all the same: see `shoal run list` before you ask for it again"
+    return ShoalError("SH-API-04", f"{server} does not answer: {error or type(error).__name__}", next_step)
 
 
 def _as_error(server: str, answer: httpx.Response) -> ShoalError:

@@ -111,8 +111,9 @@ class Desk:
     # --- asking ------------------------------------------------------------------------------------------
 
     async def submit(self, recipe: Recipe) -> tuple[RunId, str]:
-        """Found a run and take it into service; its id and ticket."""
+        """Found a run and take it into service; its id and ticket. Raises SH-LEAD-02 where others are to lead it."""
         host, service = self.service.host, self.service
+        service.elections.check_listed(recipe.membership.coordinators)
 
         def found() -> Founded:
             return found_run(

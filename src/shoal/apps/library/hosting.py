@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Mapping
+from numbers import Integral, Real
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,11 +25,13 @@ from torch import nn
 
 from shoal.apps.home import find_home
 from shoal.apps.library.background import Background
+from shoal.apps.library.loop import check_some
 from shoal.base.ids import RunId
 from shoal.coordinator.founding import Founded, found_run
 from shoal.coordinator.service import CoordinatorService
 from shoal.data.manifest import Manifest
 from shoal.replica.state import State, initial_state
+from shoal.strategy.mistakes import check_plain
 from shoal.strategy.recipe import Recipe, parse_recipe
 from shoal.training.flat import layout_of
 from shoal.wire.ticket import Ticket, show_ticket
@@ -55,16 +58,35 @@ def coordinate(
     """A coordinator in the background, with a new run that begins with this model's parameters.
 
     `items` is how many samples the participants' data has, `recipe` everything else of the run (budget, strategy,
-    membership, see docs/recipes.md). Use the result in a `with` statement. Raises SH-RECIPE-02 or -03.
+    membership, see docs/recipes.md). Use the result in a `with` statement. Raises SH-RECIPE-02 or -03, or SH-MODEL-01.
     """
+    check_some(model)
     sections = {
         **recipe,
         "model": {"kind": "own", "description": type(model).__name__},
         "inner": {"kind": "own", "batch_size": batch_size},
         "data": {"source": "own", "items": items},
     }
-    checked = parse_recipe(yaml.safe_dump(sections), where="recipe")
+    values = _plain(sections)
+    check_plain(values, "recipe")
+    checked = parse_recipe(yaml.safe_dump(values), where="recipe")
     return Coordinating(checked, model, find_home(home).root, port, bind, advertise)
+
+
+def _plain(value: Any) -> Any:
+    """The same with Python's own numbers, lists and dicts: NumPy's numbers are as good."""
+    match value:
+        case Mapping():
+            return {key: _plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+        case bool():
+            return value
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value)
+    return value
 
 
 def state_of(recipe: Recipe, model: nn.Module) -> State:

@@ -25,7 +25,7 @@ from torch import nn
 from shoal.apps.home import find_home
 from shoal.apps.joining import Volunteer, take_part
 from shoal.apps.library.background import Background
-from shoal.apps.library.loop import Handover, LoopTrainer, Report
+from shoal.apps.library.loop import Handover, LoopTrainer, Report, check_model
 from shoal.apps.node_status import NodeNow, observe
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
@@ -57,9 +57,10 @@ def join(
     """Take part in a run with a loop of one's own. Use the result in a `with` statement.
 
     `evaluate` gives the model's validation loss; it is called between steps, in another thread, without
-    gradients. Joining again from the same `home` resumes. Raises SH-JOIN-01 for a ticket that cannot be read;
-    whatever goes wrong later is raised by the loop.
+    gradients. Joining again from the same `home` resumes. Raises SH-JOIN-01 for a ticket that cannot be read and
+    SH-MODEL-01 for a model that cannot be trained; whatever goes wrong later is raised by the loop.
     """
+    check_model(model, optimizer)
     volunteer = Volunteer(
         folder=find_home(home).node,
         name=name,

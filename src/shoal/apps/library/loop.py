@@ -57,8 +57,11 @@ class Handover:
     # The loop's side.
 
     def take(self) -> Indices | None:
-        """The next order, however long it takes; None at the end."""
-        return self._orders.get()
+        """The next order, however long it takes; None at the end, also to a loop that asks again."""
+        order = self._orders.get()
+        if order is None:
+            self._orders.put(None)
+        return order
 
     def report(self, report: Report) -> None:
         self._reports.put(report)
@@ -84,7 +87,7 @@ class LoopTrainer:
         *,
         fragments: int,
     ) -> None:
-        _check(model)
+        check_model(model, optimizer)
         self._model = model
         self._optimizer = optimizer
         self._evaluate = evaluate
@@ -129,11 +132,28 @@ class LoopTrainer:
         return loss
 
 
-def _check(model: nn.Module) -> None:
+def check_some(model: nn.Module) -> None:
+    """Refuse a model that has nothing to train. Raises SH-MODEL-01."""
+    if next(model.parameters(), None) is None:
+        raise _unfit("the model has no parameters", "give the module that is trained")
+
+
+def check_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse what cannot be trained by a loop of one's own. Raises SH-MODEL-01."""
+    check_some(model)
     for name, parameter in model.named_parameters():
         if parameter.dtype != torch.float32:
-            raise ShoalError(
-                "SH-MODEL-01",
+            raise _unfit(
                 f"parameter {name} is {parameter.dtype}",
                 "keep parameters in float32; autocast inside the step is welcome",
             )
+    moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+    if moved.isdisjoint(map(id, model.parameters())):
+        raise _unfit(
+            "the optimiser has none of the model's parameters: its steps would change nothing",
+            "make it of the parameters of this very model",
+        )
+
+
+def _unfit(cause: str, next_step: str) -> ShoalError:
+    return ShoalError("SH-MODEL-01", cause, next_step)
