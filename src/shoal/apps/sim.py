@@ -170,7 +170,9 @@ def scaling(
 
 @app.command()
 def soak(
-    hours: float = typer.Option(24.0, "--hours", min=0.1, help="Virtual hours under random kills."),
+    hours: float = typer.Option(
+        24.0, "--hours", min=1.0, help="Virtual hours under random kills. What grows is seen from 3 on."
+    ),
     nodes: int = typer.Option(4, "--nodes", min=1, max=64, help="Nodes in the run."),
     seed: int = typer.Option(0, "--seed", min=0, help="Of everything that is drawn."),
     as_json: bool = typer.Option(False, "--json", help="Print one JSON object as the last line."),
