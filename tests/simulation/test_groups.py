@@ -164,7 +164,8 @@ def test_members_refuse_rounds_that_would_give_them_away() -> None:
     )
     fresh = DataRange(member._spent, 6)
     task = Task(base=BlobId("0" * 64), base_bytes=160, round=9, first_step=0, data=fresh, steps=3, batch=2)
-    listed = masked_recipe(membership={**crowd.recipe.membership.model_dump(), "allow": [nodes[0].node]})
+    alone = {"allow": [nodes[0].node], "min_nodes": 1}
+    listed = masked_recipe(membership={**crowd.recipe.membership.model_dump(), **alone})
     assert not member._refuses(Call(terms, task), crowd.recipe)
     assert "list" in member._refuses(Call(terms, task), listed)
     used = replace(task, data=DataRange(member._spent - 1, 6))

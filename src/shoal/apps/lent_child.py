@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -83,7 +82,8 @@ class LentChild:
         assert self._process is not None
         if self._leaving_at is None:
             self._leaving_at = now
-            self._process.send_signal(signal.SIGINT)
+            # Not SIGINT: Python may lose that one while it imports, and the child would stay.
+            self._process.terminate()
         elif now - self._leaving_at > LEAVES_S:
             self._process.kill()
 

@@ -10,10 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from shoal.apps.bench.plan import Question, in_simulator, table
-from shoal.apps.cli import app
+from shoal.apps.cli import WRONG_LINE, app, find
 from shoal.apps.compare import summary
 from shoal.apps.compare_curves import Curve, Point, Prices, with_bytes
 from shoal.apps.compare_plot import plot
+from shoal.base.errors import ShoalError
 from shoal.lab.library import fleet_from
 
 HOSTS = [
@@ -109,7 +110,7 @@ def test_the_command_trains_both_and_says_which_is_faster(tmp_path: Path) -> Non
 
 def test_one_recipe_is_nothing_to_compare(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["compare", write(tmp_path)[0]])
-    assert done.exit_code == 2
+    assert find(done.exception, ShoalError).code == WRONG_LINE
 
 
 def test_bench_plan_has_its_fields() -> None:

@@ -75,7 +75,7 @@ def test_refusals_have_their_codes(tmp_path: Path) -> None:
         assert _error(_join(ticket, tmp_path / "n", "--monthly", "1kB")).code == "SH-JOIN-10"
         assert _error(_join(ticket, tmp_path / "n", "--gpu-memory", "1GiB")).code == "SH-JOIN-10"
         assert _error(_join(ticket, tmp_path / "n", "--device", "warp")).code == "SH-DEVICE-01"
-        assert _join(ticket, tmp_path / "n", "--max-up", "fast").exit_code == 2
+        assert _error(_join(ticket, tmp_path / "n", "--max-up", "fast")).code == "SH-CLI-01"
         assert _join(ticket, tmp_path / "first").exit_code == 0
         assert _error(_join(ticket, tmp_path / "late")).code == "SH-JOIN-08"
 
@@ -85,7 +85,7 @@ def test_patience_is_the_volunteers(tmp_path: Path) -> None:
     began = time.monotonic()
     assert _error(_join(show_ticket(nobody), tmp_path, "--patience", "100ms")).code == "SH-JOIN-05"
     assert time.monotonic() - began < 20, "well before the 30 s that are the default"
-    assert _join(show_ticket(nobody), tmp_path, "--patience", "a while").exit_code == 2
+    assert _error(_join(show_ticket(nobody), tmp_path, "--patience", "a while")).code == "SH-CLI-01"
 
 
 def test_an_expired_ticket_is_refused(tmp_path: Path) -> None:

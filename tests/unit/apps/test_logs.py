@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shoal.apps import progress
-from shoal.apps.cli import app, find
+from shoal.apps.cli import WRONG_LINE, app, find
 from shoal.apps.exporting import export_run
 from shoal.apps.logs_reading import _words
 from shoal.base.errors import ShoalError
@@ -223,7 +223,8 @@ def test_a_proof_against_the_coordinator_is_checked(finished: Path, tmp_path: Pa
         path.write_bytes(encode_proof(Equivocation(one, one)))
         empty = _log("verify", "--json", *home, "--proof", str(path))
         assert empty.exit_code == 1 and json.loads(empty.output)["holds"] is False
-    assert _log("verify", *_homes(finished)[0], "--proof", str(tmp_path / "nowhere")).exit_code == 2
+    nowhere = _log("verify", *_homes(finished)[0], "--proof", str(tmp_path / "nowhere"))
+    assert find(nowhere.exception, ShoalError).code == WRONG_LINE
 
 
 def _fingerprint(folder: Path) -> str:
