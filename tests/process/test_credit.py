@@ -7,7 +7,8 @@ from typing import Any
 
 from typer.testing import CliRunner
 
-from shoal.apps.cli import app
+from shoal.apps.cli import WRONG_LINE, app, find
+from shoal.base.errors import ShoalError
 from shoal.runlog.entries import Funded, Plan
 
 from .fleet import START_S, TINY, Fleet
@@ -57,7 +58,8 @@ def test_a_paid_run_from_its_price_to_its_last_receipt(fleet: Fleet) -> None:
     fleet.serve()
     fleet.until(lambda: paused(fleet), START_S, "still pausing")
     refused = CliRunner().invoke(app, ["run", "fund", fleet.run, "none", "--home", str(fleet.home)])
-    assert refused.exit_code == 2 and "amount of credits" in refused.output
+    assert find(refused.exception, ShoalError).code == WRONG_LINE
+    assert "amount of credits" in str(refused.exception)
     before = fleet.length()
     shoal("run", "fund", fleet.run, "0.128", "--home", str(fleet.home))
     fleet.until(
