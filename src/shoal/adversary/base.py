@@ -103,7 +103,7 @@ def taught(attacker: Poisoner, batch: Batch, classes: int) -> Batch:
 def _own_code(attacker: object, method: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # Somebody's own code, which may fail in any way.
         place = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{place.filename}, line {place.lineno}"
         raise _fault(attacker, method, f"failed: {type(error).__name__}: {error} ({where})") from error
