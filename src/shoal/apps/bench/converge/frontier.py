@@ -199,8 +199,8 @@ def _scales(axes: Any, found: Sequence[Point]) -> None:
 
 
 def _marks(axes: Any) -> list[Any]:
-    """The twin's line and the published methods'; their names."""
-    axes.axhline(0.0, color="#222222", linewidth=1.4)
+    """The twin's line and the published methods'; that line, and their names: what other names may not cover."""
+    line = axes.axhline(0.0, color="#222222", linewidth=1.4)
     twin = axes.annotate(
         "synchronous twin",
         (0.0, 0.0),
@@ -209,7 +209,7 @@ def _marks(axes: Any) -> list[Any]:
         xytext=(6, 4),
         color="#222222",
     )
-    names = [twin]
+    names = [line, twin]
     for name, bits in PUBLISHED.items():
         axes.axvline(bits, color="#888888", linewidth=0.9, linestyle=(0, (4, 3)))
         text = axes.annotate(
