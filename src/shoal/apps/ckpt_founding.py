@@ -23,6 +23,7 @@ from shoal.checkpoint.vertices import Vertex
 from shoal.coordinator.founding import found_run
 from shoal.strategy.recipe import Recipe, load_recipe, parse_recipe
 from shoal.worlds.real.keys import load_or_create_identity
+from shoal.worlds.real.locks import at_work
 
 NAME_LIMIT = 80
 
@@ -63,13 +64,15 @@ def found(
     except ShoalError as error:
         if error.code != "SH-API-04" or server is not None:
             raise
-    made = found_run(
-        recipe,
-        identity=load_or_create_identity(opened.home.coordinator_key),
-        store=opened.store,
-        blobs=opened.library.rooms,
-        wall_ms=time.time_ns() // 1_000_000,
-        random=random.SystemRandom(),
-    )
+    identity = load_or_create_identity(opened.home.coordinator_key)
+    with at_work(opened.home.coordinator):  # A coordinator may start meanwhile.
+        made = found_run(
+            recipe,
+            identity=identity,
+            store=opened.store,
+            blobs=opened.library.rooms,
+            wall_ms=time.time_ns() // 1_000_000,
+            random=random.SystemRandom(),
+        )
     write_secret(opened.home.join_token(made.run), made.token)
     return {"run": made.run, "ticket": None}

@@ -64,8 +64,12 @@ class Home:
         return self.coordinator / "api-address"
 
     @property
+    def store_file(self) -> Path:
+        return self.coordinator / "store.sqlite"
+
+    @property
     def store_url(self) -> str:
-        return f"sqlite:///{self.coordinator / 'store.sqlite'}"
+        return f"sqlite:///{self.store_file}"
 
     def join_token(self, run: RunId) -> Path:
         return self.coordinator / "runs" / run / "join-token"

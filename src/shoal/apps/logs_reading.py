@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shoal.apps.home import find_home
+from shoal.apps.home import Home, find_home
 from shoal.apps.node_status import show_count
 from shoal.apps.printable import printable
 from shoal.base.disk import Buffer, Disk, SubDisk, WriteAt
@@ -128,7 +128,22 @@ def find_log(
     where = find_home(home)
     if node:
         return _of_node(where.node, run)
+    if store is None and not where.store_file.exists():
+        raise _no_coordinator(where)
     return _of_coordinator(where.coordinator, store or where.store_url, run)
+
+
+def _no_coordinator(home: Home) -> ShoalError:
+    """Nobody said whose log is meant, and the coordinator's is not there."""
+    copies = (home.node / "runs").is_dir()
+    return ShoalError(
+        "SH-LOG-04",
+        f"the coordinator's log is read unless --node or --file is given, and there is none at {home.store_file}"
+        + ("; a node of this home has copies" if copies else ""),
+        "add --node for a node's copy"
+        if copies
+        else "add --node or --file for a node's copy, or check --home",
+    )
 
 
 def _of_coordinator(folder: Path, url: str, prefix: str) -> FoundLog:

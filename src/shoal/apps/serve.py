@@ -220,6 +220,7 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
     # Imported here: torch takes seconds, and `shoal serve --help` should not.
     from shoal.apps.api.desk import Desk
     from shoal.apps.staking import find_stake
+    from shoal.apps.unfounded import clear_unfounded
     from shoal.coordinator.leading import Lead
     from shoal.coordinator.service import CoordinatorService
     from shoal.worlds.real.channels import ChannelLimits
@@ -231,6 +232,7 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
     home = options.home
     make_folder(home.coordinator)
     identity = load_or_create_identity(home.coordinator_key)
+    clear_unfounded(home, options.store or home.store_url)
     with (
         at_work(home.coordinator),
         contextlib.closing(SqlLogStore(options.store or home.store_url)) as store,

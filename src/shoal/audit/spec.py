@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from shoal.base.section import Section
 
 MICRO = 1_000_000
 LOOKS = ((1.0, 0.31), (0.3, 0.15), (0.1, 0.15))
@@ -39,11 +41,9 @@ def glance(worth: float, samples: int) -> Glance:
     return Glance(min(drawn, max(1, samples)), min(hardest, max(1, samples)))
 
 
-class AuditSpec(BaseModel):
+class AuditSpec(Section):
     """Which claims are run again by others. They are drawn by a hash that nobody knew when they were made, and by how
     odd an update is, how new its author, and what became of earlier audits."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     rate: float = Field(default=0.0, ge=0.0, le=1.0)
     """Extra compute for audits, as a share of the training. 0 switches them off; 0.05 is a good value among

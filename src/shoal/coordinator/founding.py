@@ -8,7 +8,8 @@ same recipe and data give the same first state, whoever founds it.
 from __future__ import annotations
 
 import random as randomness
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,6 +41,8 @@ from shoal.wire.identity import Identity
 
 TOKEN_BYTES = 16
 FIRST_TERM = 1
+FOUNDING = "founding"
+"""A file in a run's folder while the run is not in any log yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ def found_run(
 ) -> Founded:
     """Make a run of this recipe, durably. Blocks for as long as the data takes to prepare.
 
-    `first` gives the state to begin with where the recipe cannot: a model of somebody's own program.
+    `first` gives the state to begin with where the recipe cannot: a model of somebody's own program. Where others may
+    start in the same home meanwhile, be at work there (`locks.at_work`), or they take the blobs for left behind.
 
     Raises SH-RECIPE-02, SH-DATA-01 to -03, SH-MODEL-01, SH-PRIVACY-01, SH-CKPT-01 to -03 or what the disk and the
     store raise; then nothing is left behind.
@@ -72,21 +76,35 @@ def found_run(
     run = RunId(random.randbytes(16).hex())
     room = blobs(run)
     try:
-        begin = first or partial(first_state, allow_code=allow_code)
-        beginning = find_beginning(recipe.start, Library(store, blobs)) if recipe.start else None
-        link = _genesis(recipe, run, identity, room, wall_ms, begin, beginning)
-        token, _ = add_token(store, run, wall_ms=wall_ms, random=random, expires_s=expires_s)
+        with _marked(room):
+            begin = first or partial(first_state, allow_code=allow_code)
+            beginning = find_beginning(recipe.start, Library(store, blobs)) if recipe.start else None
+            link = _genesis(recipe, run, identity, room, wall_ms, begin, beginning)
+            token, _ = add_token(store, run, wall_ms=wall_ms, random=random, expires_s=expires_s)
         store.append(run, link.entry.position, link.encoded)
     except BaseException:
-        _discard(room)
+        discard(room)
         raise
     return Founded(run, token)
 
 
-def _discard(room: BlobStore) -> None:
-    """Remove every blob of a run that did not come to be."""
+@contextmanager
+def _marked(room: BlobStore) -> Iterator[None]:
+    """While this lasts a mark beside the blobs says that no log has their run. It is gone for good before one can have
+    it: whoever finds it after a crash may remove the blobs, whichever store they know."""
+    room.disk.write(FOUNDING, b"")
+    room.disk.sync(FOUNDING)
+    room.disk.sync_folder("")
+    yield
+    room.disk.remove(FOUNDING)
+    room.disk.sync_folder("")
+
+
+def discard(room: BlobStore) -> None:
+    """Remove every blob of a run that did not come to be; its mark last, so that this can be done again."""
     for round_number in (0, PRUNE_AFTER_ROUNDS):  # unneeded now, and still unneeded when its time has come
         room.prune((), round_number)
+    room.disk.remove(FOUNDING)
 
 
 def add_token(

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from shoal.base.section import Section
 
 _AMOUNT = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?")
 MICRO = 1_000_000
@@ -20,11 +22,9 @@ MOST_TOTAL_MICRO = 10**18
 """No run is, so that every sum fits the integers that pages are written with."""
 
 
-class CreditSpec(BaseModel):
+class CreditSpec(Section):
     """What each update that counts earns: a price for each unit of work, of which holders, auditors and the coordinator
     have their shares. What one node earns by training never depends on what another did or failed to do."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     unit: Literal["samples", "tokens"] = "samples"
     """What is counted: the samples or the tokens of sealed updates, each once."""

@@ -8,29 +8,27 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from shoal.base.section import Section
 
 MAX_CONTEXT = 1 << 20
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-class ByteTokenizerSpec(_Section):
+class ByteTokenizerSpec(Section):
     """One token per byte: nothing to train, nothing unknown."""
 
     kind: Literal["byte"] = "byte"
 
 
-class BpeTokenizerSpec(_Section):
+class BpeTokenizerSpec(Section):
     """Byte-level pairs, learned from the source itself when the run is prepared."""
 
     kind: Literal["bpe"]
     vocab_size: int = Field(default=4096, ge=257, le=1 << 20)
 
 
-class FileTokenizerSpec(_Section):
+class FileTokenizerSpec(Section):
     """An existing `tokenizer.json`, for starting from weights that were trained with it."""
 
     kind: Literal["file"]
@@ -42,7 +40,7 @@ TokenizerSpec = Annotated[
 ]
 
 
-class _Source(_Section):
+class _Source(Section):
     validation_fraction: float = Field(default=0.05, gt=0, le=0.5)
 
 
@@ -107,7 +105,7 @@ class DigitsSource(_Source):
     source: Literal["digits"]
 
 
-class OwnSource(_Section):
+class OwnSource(Section):
     """Data that the participants' own program reads: the run knows how many samples there are, nothing else."""
 
     source: Literal["own"]

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from shoal.base.section import Section
 
 
-class PrivacySpec(BaseModel):
+class PrivacySpec(Section):
     """Differential privacy of what nodes publish, stated for each node, see docs/privacy.md. Give `epsilon`, `noise`
     or both; leave the section out for no privacy."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     unit: Literal["sample", "update"] = "sample"
     """What is protected. `sample`: each training sample; gradients are clipped sample by sample and noised in every

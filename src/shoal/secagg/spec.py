@@ -6,17 +6,16 @@ run is as if this package were not there.
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from shoal.base.section import Section
 from shoal.secagg.fixed import FixedPoint
 from shoal.secagg.terms import LEAST_MEMBERS, MOST_MEMBERS
 
 
-class MaskingSpec(BaseModel):
+class MaskingSpec(Section):
     """Secure aggregation, see docs/secure-aggregation.md: the run's members are the hubs of groups (`shoal group`), and
     a hub is shown the sum of its members' updates only."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     members: int = Field(default=0, ge=0, le=MOST_MEMBERS)
     """A group's round waits for this many members, 3 at least; 0 for no groups."""

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from shoal.aggregate import AGGREGATORS, OUTER_OPTIMIZERS
 from shoal.aggregate.base import Guarded, Preparing
+from shoal.base.section import Section
 from shoal.codec import CODECS, UNEQUAL_CODECS
 from shoal.codec.dense import DENSE
 from shoal.codec.sizing import bytes_per_value
@@ -32,14 +33,10 @@ from shoal.training.spec import InnerSpec, OwnInnerSpec, SgdSpec
 T = TypeVar("T")
 
 
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-class Piece(BaseModel):
+class Piece(Section):
     """A registered piece: its name under `kind`, everything else its parameters."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow")
     kind: str
 
     def params(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from shoal.aggregate import AGGREGATORS
 from shoal.aggregate.base import Guarded
 from shoal.audit.spec import AuditSpec
 from shoal.base.errors import ShoalError
+from shoal.base.section import Section
 from shoal.credit.spec import CreditSpec
 from shoal.data.spec import DataSpec
 from shoal.privacy.spec import PrivacySpec
@@ -29,7 +30,7 @@ from shoal.strategy.auditing import unsound_audit
 from shoal.strategy.beginning import never_begins
 from shoal.strategy.masking import unsound_masking
 from shoal.strategy.mistakes import NEXT_STEP, Mistake, Unsound, check_plain, explain, shown
-from shoal.strategy.pieces import Section, Strategy, unsound_inside
+from shoal.strategy.pieces import Strategy, unsound_inside
 from shoal.strategy.presets import PRESETS, expand, inner_defaults
 from shoal.strategy.private import unsound_privacy
 from shoal.strategy.reading import read_yaml

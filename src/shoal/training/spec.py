@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
+
+from shoal.base.section import Section
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
-
-
-class GptSpec(_Section):
+class GptSpec(Section):
     """A small modern decoder: RMSNorm, rotary positions, causal attention, no biases."""
 
     kind: Literal["gpt"] = "gpt"
@@ -43,7 +41,7 @@ class GptSpec(_Section):
         return 4 * self.width if self.mlp == "gelu" else -(-8 * self.width // 96) * 32
 
 
-class TransformersSpec(_Section):
+class TransformersSpec(Section):
     """A causal language model of `transformers`: fresh from a configuration, or from local weights."""
 
     kind: Literal["transformers"]
@@ -55,7 +53,7 @@ class TransformersSpec(_Section):
     """A local folder to start from; nothing is ever downloaded."""
 
 
-class MlpSpec(_Section):
+class MlpSpec(Section):
     """Fully connected layers with GELU, on flattened samples."""
 
     kind: Literal["mlp"]
@@ -64,7 +62,7 @@ class MlpSpec(_Section):
     """Hidden layers."""
 
 
-class CnnSpec(_Section):
+class CnnSpec(Section):
     """3x3 convolutions, halving the image and doubling the channels at each stage."""
 
     kind: Literal["cnn"]
@@ -72,7 +70,7 @@ class CnnSpec(_Section):
     stages: int = Field(default=2, ge=1, le=8)
 
 
-class ResnetSpec(_Section):
+class ResnetSpec(Section):
     """Residual blocks with group normalisation, which keeps no running statistics."""
 
     kind: Literal["resnet"]
@@ -82,7 +80,7 @@ class ResnetSpec(_Section):
     """Residual blocks in a stage."""
 
 
-class OwnModelSpec(_Section):
+class OwnModelSpec(Section):
     """A model that the participants' own program builds: the run knows its parameters, nothing else."""
 
     kind: Literal["own"]
@@ -98,7 +96,7 @@ Decay = Annotated[float, Field(ge=0, lt=10)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
-class _Inner(_Section):
+class _Inner(Section):
     batch_size: int = Field(default=8, ge=1, le=1 << 20)
     micro_batch: int | None = Field(default=None, ge=1)
     """Samples at once; lower it when a batch does not fit. The step stays the same but for rounding."""
@@ -152,7 +150,7 @@ class MuonSpec(_Inner):
     adamw_weight_decay: Decay = 0.1
 
 
-class OwnInnerSpec(_Section):
+class OwnInnerSpec(Section):
     """The optimiser of the participants' own program; the run says only how many samples a step takes."""
 
     kind: Literal["own"]

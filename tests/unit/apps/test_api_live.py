@@ -69,7 +69,12 @@ def test_a_change_that_may_not_be_is_refused(coordinator: Serving) -> None:
     headers = {"Authorization": f"Bearer {coordinator.token}"}
     with coordinator.client() as api:
         run = api.submit(shipped()["digits"].read_text()).run
-        refused = ({"inner.lr": 1}, "02"), ({"budget.rounds": 0}, "02"), ({"membership.lease_s": 0.1}, "03")
+        refused = (
+            ({"inner.lr": 1}, "02"),
+            ({"budget.rounds": 0}, "02"),
+            ({"budget.rounds": True}, "02"),
+            ({"membership.lease_s": 0.1}, "03"),
+        )
         for changes, number in refused:
             path = f"{coordinator.address}/api/v1/runs/{run}/parameters"
             answer = httpx.post(path, json={"changes": changes}, headers=headers)

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from shoal.apps.home import Home
 from shoal.apps.recipes import shipped
+from shoal.apps.unfounded import clear_unfounded
 from shoal.base.disk import SubDisk
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.coordinator.admission import token_hash
-from shoal.coordinator.founding import Founded, add_token, found_run, read_tokens
+from shoal.coordinator.founding import FOUNDING, Founded, add_token, first_state, found_run, read_tokens
+from shoal.data.manifest import Manifest
 from shoal.data.manifest import blobs as data_blobs
 from shoal.replica.blobs import BlobStore
-from shoal.replica.state import decode_state, state_hash
+from shoal.replica.state import State, decode_state, state_hash
 from shoal.runlog.files import FileLogStore
 from shoal.runlog.view import RunView, verify_log
-from shoal.strategy.recipe import load_recipe, recipe_in_log
+from shoal.strategy.recipe import Recipe, load_recipe, recipe_in_log
 from shoal.wire.identity import Identity
 from shoal.worlds.real.disk import FileDisk
+from shoal.worlds.real.locks import at_work
+from shoal.worlds.real.sqlstore import SqlLogStore
+
+from .serving import serving
 
 NOW_MS = 1_000_000
 
@@ -35,7 +44,13 @@ class Ground:
     def blobs(self, run: RunId) -> BlobStore:
         return BlobStore(SubDisk(self.disk, f"runs/{run}"), lambda _: None)
 
-    def found(self, *overrides: str, seed: int = 0, expires_s: float | None = None) -> Founded:
+    def found(
+        self,
+        *overrides: str,
+        seed: int = 0,
+        expires_s: float | None = None,
+        first: Callable[[Recipe, Manifest], State] | None = None,
+    ) -> Founded:
         recipe = load_recipe(shipped()["digits"], overrides=overrides, environment={})
         return found_run(
             recipe,
@@ -45,6 +60,7 @@ class Ground:
             wall_ms=NOW_MS,
             random=random.Random(seed),
             expires_s=expires_s,
+            first=first,
         )
 
     def view(self, run: RunId) -> RunView:
@@ -120,3 +136,61 @@ def test_a_quota_without_room_for_the_first_rounds_is_refused(ground: Ground, tm
     needed = int(refused.value.cause.split("allowed: ")[1].split()[0])
     assert list(ground.store.runs()) == []
     assert ground.found(f"storage.quota_bytes={needed}").run
+
+
+# --- foundings that are cut off --------------------------------------------------------------------------
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def _cut_off(folder: Path) -> tuple[Path, Home]:
+    """A home as a kill leaves it in the midst of a founding, and the folder of the run that was to be."""
+    whole, left = Home(folder / "whole"), Home(folder / "left")
+    ground = Ground(whole.coordinator)
+    SqlLogStore(whole.store_url).close()
+
+    def first(recipe: Recipe, manifest: Manifest) -> State:
+        shutil.copytree(whole.root, left.root)
+        return first_state(recipe, manifest)
+
+    run = ground.found(first=first, seed=9).run
+    assert not list(whole.root.rglob(FOUNDING)), "the mark goes before the run is in a log"
+    room = left.coordinator / "runs" / run
+    assert len(_files(room / "blobs")) > 1 and (room / FOUNDING).exists()
+    return room, left
+
+
+def test_what_a_kill_left_of_a_founding_goes_at_the_next_start(tmp_path: Path) -> None:
+    room, home = _cut_off(tmp_path)
+    with serving(home.root, recipe="digits") as found, found.client() as api:
+        assert not room.exists()
+        (run,) = api.runs()
+    stored = _files(home.coordinator / "runs" / run.run / "blobs")
+    with serving(home.root):
+        assert _files(home.coordinator / "runs" / run.run / "blobs") == stored != []
+
+
+def test_a_founding_of_this_moment_is_left_alone(tmp_path: Path) -> None:
+    room, home = _cut_off(tmp_path)
+    before = _files(room)
+    with at_work(home.coordinator):
+        clear_unfounded(home, home.store_url)
+        assert _files(room) == before
+    clear_unfounded(home, home.store_url)
+    assert not room.exists()
+
+
+def test_nothing_goes_of_a_run_that_is_in_a_log_or_has_no_mark(tmp_path: Path) -> None:
+    room, home = _cut_off(tmp_path)
+    store = SqlLogStore(home.store_url)
+    store.append(RunId(room.name), 0, b"genesis")
+    before = _files(room)
+    clear_unfounded(home, home.store_url)
+    assert _files(room) == before
+    (room / FOUNDING).unlink()
+    elsewhere = f"sqlite:///{tmp_path}/another.sqlite"
+    clear_unfounded(home, elsewhere)
+    assert len(_files(room)) == len(before) - 1, "a run of another store"
+    store.close()

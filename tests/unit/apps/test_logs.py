@@ -227,6 +227,17 @@ def test_a_proof_against_the_coordinator_is_checked(finished: Path, tmp_path: Pa
     assert find(nowhere.exception, ShoalError).code == WRONG_LINE
 
 
+def test_a_proof_on_a_nodes_machine_asks_for_the_nodes_copy(finished: Path, tmp_path: Path) -> None:
+    path = tmp_path / "proof.msgpack"
+    path.write_bytes(b"")
+    said = {}
+    for home in (finished / "ann", finished / "nowhere"):
+        error = find(_log("verify", "--home", str(home), "--proof", str(path)).exception, ShoalError)
+        assert error.code == "SH-LOG-04" and "unless --node or --file is given" in error.cause
+        said[home.name] = error.next_step
+    assert said["ann"] == "add --node for a node's copy" and "check --home" in said["nowhere"]
+
+
 def _fingerprint(folder: Path) -> str:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return hashlib.sha256(b"".join(str(path).encode() + path.read_bytes() for path in files)).hexdigest()

@@ -419,6 +419,48 @@ def test_a_number_too_long_to_be_shown_is_refused(number: str) -> None:
     assert error.code == "SH-RECIPE-02" and "seed: found a whole number of" in error.cause
 
 
+@pytest.mark.parametrize("truth", [True, False])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "seed",
+        "budget.rounds",
+        "budget.seconds",
+        "model.width",
+        "data.validation_fraction",
+        "inner.lr",
+        "strategy.schedule.steps",
+        "strategy.codec.feedback_decay",
+        "membership.min_nodes",
+        "storage.retention.last",
+        "credit.budget_micro",
+        "audit.rate",
+        "masking.members",
+        "privacy.noise",
+    ],
+)
+def test_true_and_false_are_no_numbers(path: str, truth: bool) -> None:
+    error = _refused(_with(path, truth))
+    assert error.code == "SH-RECIPE-02" and f"recipe: {path}: found {truth}; allowed: a valid" in error.cause
+
+
+def test_true_and_false_are_no_numbers_in_a_list_or_a_setting_either() -> None:
+    assert (
+        "inner.betas.1: found True; allowed: a valid number" in _refused(GOOD, "inner.betas=[0, true]").cause
+    )
+    assert "budget.rounds: found True; allowed: a valid integer" in _refused(GOOD, "budget.rounds=true").cause
+    assert "seed: found False" in _refused(GOOD, SHOAL_SET_seed="false").cause
+    cause = _refused(GOOD, "budget={rounds: true, seconds: -1}").cause
+    assert "budget.rounds: found True" in cause and "budget.seconds: found -1" in cause
+
+
+def test_what_is_true_or_false_may_be_written_so() -> None:
+    assert _parse(GOOD).storage.archive and not _parse(_with("storage.archive", False)).storage.archive
+    assert not _parse(GOOD, "storage.archive=false").storage.archive
+    assert not _parse(GOOD, SHOAL_SET_storage__archive="false").storage.archive
+    assert _parse(GOOD, SHOAL_SET_strategy__codec__error_feedback="true").strategy.codec.error_feedback
+
+
 def test_a_variable_that_names_no_field_is_named_itself() -> None:
     assert "SHOAL_SET_budget__: " in _refused(GOOD, SHOAL_SET_budget__="5").cause
     assert "SHOAL_SET_name__first: " in _refused(GOOD, SHOAL_SET_name__first="5").cause

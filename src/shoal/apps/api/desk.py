@@ -34,6 +34,7 @@ from shoal.runlog.rules import MOST_FUNDS_MICRO
 from shoal.runlog.view import RunView
 from shoal.strategy.recipe import Recipe, recipe_in_log
 from shoal.wire.ticket import Ticket, show_ticket
+from shoal.worlds.real.locks import at_work
 
 EFFECT_S, LOOK_S = 15.0, 0.02
 MIN_PREFIX = 4
@@ -116,15 +117,17 @@ class Desk:
         service.elections.check_listed(recipe.membership.coordinators)
 
         def found() -> Founded:
-            return found_run(
-                recipe,
-                identity=service.identity,
-                store=service.store,
-                blobs=service.blob_store,
-                wall_ms=host.clock.wall_ms(),
-                random=host.random,
-                expires_s=self._expires_s,
-            )
+            # The coordinator may end before this has: then it is this that is at work in the home.
+            with at_work(self._home.coordinator):
+                return found_run(
+                    recipe,
+                    identity=service.identity,
+                    store=service.store,
+                    blobs=service.blob_store,
+                    wall_ms=host.clock.wall_ms(),
+                    random=host.random,
+                    expires_s=self._expires_s,
+                )
 
         # One at a time: preparing data is heavy, and the rounds of other runs go on meanwhile.
         async with self._founding:

@@ -26,6 +26,7 @@ from torch import nn
 from shoal.apps.home import find_home
 from shoal.apps.library.background import Background
 from shoal.apps.library.loop import check_some
+from shoal.apps.unfounded import clear_unfounded
 from shoal.base.ids import RunId
 from shoal.coordinator.founding import Founded, found_run
 from shoal.coordinator.service import CoordinatorService
@@ -146,6 +147,7 @@ class Coordinating:
             peer_port=0,
             advertise=self._advertise,
         )
+        clear_unfounded(self._home, self._home.store_url)
         with at_work(folder), contextlib.closing(SqlLogStore(self._home.store_url)) as store:
             async with host:
                 service = CoordinatorService(host, identity, store)
@@ -154,15 +156,16 @@ class Coordinating:
                     await self._accompany(service, founded)
 
     def _found(self, service: CoordinatorService) -> Founded:
-        return found_run(
-            self._recipe,
-            identity=service.identity,
-            store=service.store,
-            blobs=service.blob_store,
-            wall_ms=service.host.clock.wall_ms(),
-            random=service.host.random,
-            first=self._first,
-        )
+        with at_work(self._home.coordinator):  # For as long as it takes, also if the program leaves before.
+            return found_run(
+                self._recipe,
+                identity=service.identity,
+                store=service.store,
+                blobs=service.blob_store,
+                wall_ms=service.host.clock.wall_ms(),
+                random=service.host.random,
+                first=self._first,
+            )
 
     def _first(self, recipe: Recipe, manifest: Manifest) -> State:
         return self._state

@@ -11,6 +11,7 @@ import pytest
 
 from shoal.apps import cli
 from shoal.apps.bench.converge.command import compare, ranked
+from shoal.apps.bench.converge.engines import find_engine
 from shoal.apps.bench.converge.outcome import Comparison, Outcome
 from shoal.apps.bench.converge.setup import Question, make_setup, rounds_for, steps_in
 from shoal.apps.bench.converge.twin import Twins
@@ -24,6 +25,7 @@ TINY = (
     "inner.batch_size=2",
     "evaluation.batches=4",
 )
+USUALLY_4 = ("membership.usual_nodes=4",)
 PLAIN_SGD = ("inner.kind=sgd", "inner.clip=null", "inner.lr=0.3")
 FIELDS = {
     "preset",
@@ -144,6 +146,13 @@ def test_a_batch_of_ones_own_brings_its_own_warm_up(corpus: str) -> None:
         ("lockstep", "gossip", (), "in pairs"),
         ("lockstep", "local-sgd", ("strategy.digest={kind: int8, folders: 2}",), "fold for one another"),
         ("lockstep", "local-sgd", ("model={kind: transformers}",), "GPTs"),
+        ("lockstep", "local-sgd", (*USUALLY_4, "membership.scaling=batch"), "a fleet of 1 has another batch"),
+        (
+            "lockstep",
+            "local-sgd",
+            (*USUALLY_4, "membership.scaling=rate"),
+            "a fleet of 1 has another outer rate",
+        ),
         ("simulated", "halos", (), "do not fill 2 regions"),
     ],
 )
@@ -155,6 +164,13 @@ def test_what_an_engine_cannot_do_is_said_before_anything_is_trained(
     with pytest.raises(ShoalError) as caught:
         compare(["local-sgd", preset], question, engine, said.append)
     assert caught.value.code == "SH-RECIPE-03" and why in caught.value.cause and not said
+
+
+@pytest.mark.parametrize("scaling", ["batch", "rate"])
+def test_a_fleet_of_the_usual_size_has_nothing_to_scale(corpus: str, scaling: str) -> None:
+    question = _question(corpus, *USUALLY_4, f"membership.scaling={scaling}", workers=4)
+    assert find_engine("lockstep", make_setup("local-sgd", question))
+    assert find_engine("simulated", make_setup("local-sgd", replace(question, workers=1)))
 
 
 @pytest.mark.parametrize(("loss", "sync_loss"), [(math.nan, 2.0), (2.0, math.inf), (math.inf, math.inf)])

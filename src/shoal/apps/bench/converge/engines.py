@@ -12,6 +12,7 @@ from collections.abc import Callable
 from shoal.apps.bench.converge.outcome import Outcome
 from shoal.apps.bench.converge.setup import Say, Setup
 from shoal.base.errors import ShoalError
+from shoal.strategy.elastic import member_batch, rate_factor
 from shoal.training.spec import GptSpec
 
 Engine = Callable[[Setup, Say], Outcome]
@@ -59,4 +60,8 @@ def _not_in_lockstep(setup: Setup) -> str:
         return "its workers fold for one another"
     if recipe.privacy is not None or recipe.masking.on:
         return "its updates are hidden"
+    if member_batch(recipe, setup.workers) != setup.inner.batch_size:
+        return f"by membership.scaling a fleet of {setup.workers} has another batch than inner.batch_size"
+    if rate_factor(recipe, setup.workers) != 1.0:
+        return f"by membership.scaling a fleet of {setup.workers} has another outer rate than the recipe's"
     return "" if isinstance(recipe.model, GptSpec) else "stacked workers are GPTs"
