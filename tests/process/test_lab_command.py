@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -66,16 +68,7 @@ def test_when_the_time_is_over_everything_ends(fleet: Path) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_nothing_outlives_the_runner(fleet: Path, how: signal.Signals) -> None:
     before = networks()
-    runner = subprocess.Popen(
-        [*SHOAL, "lab", "run", str(fleet), "--", "sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"],
-        stdout=subprocess.PIPE,
-        text=True,
-        # Shells start what runs in their background with Ctrl-C ignored, and so everything below it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
-    assert runner.stdout is not None
-    begun = [runner.stdout.readline() for _ in range(3)]
-    assert all("begun" in line for line in begun)
+    runner = start(fleet)
     inside = psutil.Process(runner.pid).children(recursive=True)
     assert len([process for process in inside if process.name() == "sleep"]) >= 3
     assert len(networks()) > len(before)
@@ -84,6 +77,40 @@ def test_nothing_outlives_the_runner(fleet: Path, how: signal.Signals) -> None:
     assert runner.returncode == (130 if how == signal.SIGINT else -how)
     assert psutil.wait_procs(inside, timeout=20)[1] == []
     assert networks() <= before
+
+
+def test_the_next_lab_removes_what_a_killed_runner_left(fleet: Path, tmp_path: Path) -> None:
+    place = tmp_path / "scratch"
+    place.mkdir()
+    there = {**os.environ, "TMPDIR": str(place)}
+    killed = start(fleet, env=there)
+    left = set(place.iterdir())
+    living = start(fleet, env=there)
+    owned = set(place.iterdir()) - left
+    killed.kill()
+    killed.communicate(timeout=30)
+    assert len(left) == len(owned) == 1 and set(place.iterdir()) == left | owned
+    assert run([*SHOAL, "lab", "run", str(fleet), "--on", "a", "--", "true"], env=there).returncode == 0
+    assert set(place.iterdir()) == owned
+    living.send_signal(signal.SIGINT)
+    living.communicate(timeout=30)
+    assert set(place.iterdir()) == set()
+
+
+def start(fleet: Path, **more: Any) -> subprocess.Popen[str]:
+    """A runner whose programs have begun, and do not end by themselves."""
+    runner = subprocess.Popen(
+        [*SHOAL, "lab", "run", str(fleet), "--", "sh", "-c", "setsid sleep 1000 & echo begun; sleep 1000"],
+        stdout=subprocess.PIPE,
+        text=True,
+        # Shells start what runs in their background with Ctrl-C ignored, and so everything below it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        **more,
+    )
+    assert runner.stdout is not None
+    begun = [runner.stdout.readline() for _ in range(3)]
+    assert all("begun" in line for line in begun)
+    return runner
 
 
 def networks() -> set[str]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from shoal.lab.keeping import Process
 from shoal.lab.lab import Lab
 from shoal.lab.library import with_host
 from shoal.lab.report import Report
+from shoal.lab.scratch import scratch
 from shoal.strategy.recipe import Recipe
 
 COORDINATOR = "coordinator"
@@ -56,8 +56,7 @@ def run_in_lab(
 ) -> InLab:
     """Trial after trial until there is none. Raises what a lab raises, and SH-RUN-01 if a program fails."""
     seen = with_host(fleet, HostSpec(name=COORDINATOR, profile="datacentre"))
-    with tempfile.TemporaryDirectory(prefix="shoal-compare-") as name, Lab(seen) as lab:
-        folder = Path(name)
+    with scratch("compare-") as folder, Lab(seen) as lab:
         if measure:
             say("measuring the emulated links")
             lab.measure()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from shoal.apps.bench.plan import PLANNED, Question, Say, recipe_of
+from shoal.apps.bench.plan import PLANNED, Question, Say, recipe_of, step_of
 from shoal.apps.compare_curves import Curve
 from shoal.apps.compare_lab import Trial, run_in_lab
 from shoal.apps.progress import tracked
@@ -34,10 +34,7 @@ class LabSize(Scaled):
 def compare(fleet: Fleet, sizes: Sequence[int], seconds: float, seed: int, say: Say) -> tuple[LabSize, ...]:
     """Train each size for so long. Raises SH-LAB-02 for a fleet whose devices have no pace, SH-RUN-01 if a
     size seals nothing, and what a lab raises."""
-    if fleet.step is None:
-        raise ShoalError(
-            "SH-LAB-02", f"fleet {fleet.name} does not say what a step takes", "give it `step: 200 ms`, say"
-        )
+    step_s = step_of(fleet)
     rows: list[LabSize] = []
     first = 0.0
     for size in tracked(sizes, "sizes"):
@@ -47,7 +44,7 @@ def compare(fleet: Fleet, sizes: Sequence[int], seconds: float, seed: int, say: 
         trial = Trial(name=f"{size} nodes", recipe=recipe, most_s=seconds)
         done = run_in_lab(part, partial(_once, trial), say)
         speeds = sum(line.speed for line in fleet_to_links(part).lines)
-        possible = recipe.inner.batch_size * speeds / fleet.step
+        possible = recipe.inner.batch_size * speeds / step_s
         useful = _samples_per_s(done.curves[0], seconds)
         first = first or useful / possible
         rows.append(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from shoal.apps.simulated_fleet import (
     claims_of,
     link_of,
     mean_loss,
+    with_coordinator,
 )
 from shoal.apps.simulated_hours import in_order, regions_of, waking
 from shoal.base.errors import ShoalError
@@ -35,7 +36,8 @@ from shoal.data.dataset import open_dataset
 from shoal.data.prepare import prepare
 from shoal.hub.region import Region
 from shoal.hub.service import HubService
-from shoal.lab.fleet import Fleet
+from shoal.lab.fleet import Fleet, names_of
+from shoal.lab.library import specs_of, with_host
 from shoal.lab.links import Between, Line, Power, Step, Tune, fleet_to_links, timeline
 from shoal.node.options import NodeOptions
 from shoal.node.session import Invitation
@@ -138,8 +140,9 @@ class _Device:
 class _Day:
     def __init__(self, loop: SimLoop, fleet: Fleet, recipe: Recipe, seed: int, step_s: float) -> None:
         self._loop, self._fleet, self._recipe, self._seed, self._step_s = loop, fleet, recipe, seed, step_s
-        self._network = FleetNetwork(loop, fleet_to_links(fleet))
-        self._regions = regions_of(self._network.links)
+        self._regions = regions_of(fleet_to_links(fleet))
+        self._seen = _with_seats(fleet, self._regions)
+        self._network = FleetNetwork(loop, fleet_to_links(self._seen))
         self._devices = {
             line.name: _Device(line, number) for number, lines in enumerate(self._regions) for line in lines
         }
@@ -224,7 +227,7 @@ class _Day:
         for device in self._devices.values() if days else ():
             device.awake = False
         waking_up = in_order(days)
-        steps = in_order([((step, True) for step in waking_up), ((s, False) for s in timeline(self._fleet))])
+        steps = in_order([((step, True) for step in waking_up), ((s, False) for s in timeline(self._seen))])
         began = False
         for step, of_day in steps:
             if step.at_s > 0 and not began:
@@ -244,18 +247,24 @@ class _Day:
         network, change = self._network, step.change
         match change:
             case Power(hosts, on):
-                for device in (self._devices[name] for name in hosts):
+                for device in self._meant(hosts):
                     was = device.on and device.awake
                     device.awake, device.on = (on, device.on) if of_day else (device.awake, on)
                     if step.at_s > 0 and was != (device.on and device.awake):
                         self._switch(device, not was)
             case Between(ways, cut):
                 network.faults.cut = network.faults.cut | ways if cut else network.faults.cut - ways
-            case Tune(hosts, _):
-                network.change(network.links.after(change))
-                for host in (self._devices[name].host for name in hosts):
+            case Tune(hosts, values):
+                devices = self._meant(hosts)
+                tuned = Tune(tuple(device.line.name for device in devices), values)
+                network.change(network.links.after(tuned))
+                for host in (device.host for device in devices):
                     if host is not None:
                         host.link = link_of(network.links, host.name)
+
+    def _meant(self, hosts: tuple[str, ...]) -> list[_Device]:
+        """Nodes sleep and have lines that change; coordinators and hubs are on, as in a fleet without regions."""
+        return [self._devices[name] for name in hosts if name in self._devices]
 
     def _switch(self, device: _Device, on: bool) -> None:
         """A machine wakes or falls asleep: nothing of it runs, and its peers are not told."""
@@ -272,14 +281,13 @@ class _Day:
     # --- parts -----------------------------------------------------------------------------------------------
 
     def _begin_region(self, number: int) -> None:
-        """A region's coordinator and its hub, on the line of the member with the best uplink."""
-        best = max(self._regions[number], key=lambda line: (line.up_bytes_s or float("inf"), line.name))
-        link = link_of(self._network.links, best.name)
-        host = self._host(f"seat{number}", SimDisk(), link, 1.0)
+        """A region's coordinator and its hub."""
+        link = link_of(self._network.links, _seat(number))
+        host = self._host(_seat(number), SimDisk(), link, 1.0)
         log = calm.WatchedLog(host, lambda entry: self._near_sealed(number, entry))
         seat = CoordinatorService(host, identity_of(self._seed, host.name), log)
         self._spawn(host, seat.serve(), host.name)
-        far = self._host(f"hub{number}", SimDisk(), link, 1.0)
+        far = self._host(_hub(number), SimDisk(), link, 1.0)
         hub = HubService(
             far,
             identity_of(self._seed, far.name),
@@ -305,7 +313,7 @@ class _Day:
         node = SharingNode(
             host,
             identity_of(self._seed, host.name),
-            self._invitation(region.service, f"seat{number}", region.run, token, host.name),
+            self._invitation(region.service, _seat(number), region.run, token, host.name),
             lambda *_: (
                 self._real() if place < REAL_IN_REGION else ModelledTrainer(self._paths, place % DRAWS)
             ),
@@ -383,3 +391,23 @@ class _Day:
             params=self._paths.layout.numel,
             ended=f"{virtual_s / 3600:.1f} hours are over",
         )
+
+
+def _with_seats(fleet: Fleet, regions: Sequence[Sequence[Line]]) -> Fleet:
+    """The fleet with the coordinator, and with each region's own and its hub on the line of its member with the best
+    uplink: `*` means all of them, and a region's name its two. Raises SH-LAB-02 if a host is called like one."""
+    seen, specs = with_coordinator(fleet), dict(zip(names_of(fleet), specs_of(fleet), strict=True))
+    for number, lines in enumerate(regions):
+        best = specs[max(lines, key=lambda line: (line.up_bytes_s or float("inf"), line.name)).name]
+        for name in (_seat(number), _hub(number)):
+            always = {"name": name, "count": 1, "online": None, "offline": None}
+            seen = with_host(seen, best.model_copy(update=always))
+    return seen
+
+
+def _seat(number: int) -> str:
+    return f"seat{number}"
+
+
+def _hub(number: int) -> str:
+    return f"hub{number}"

@@ -160,9 +160,7 @@ class FleetWorld:
         self._loop, self._fleet, self._recipe, self._seed = loop, fleet, recipe, seed
         self._params = params
         self._lines = fleet_to_links(fleet).lines
-        latency = f"{1e3 * calm.FAST.latency_s:g} ms"
-        self._seen = with_host(fleet, HostSpec.model_validate({"name": calm.COORDINATOR, "latency": latency}))
-        """As in the lab: who is cut off from `*` is cut off from the coordinator too."""
+        self._seen = with_coordinator(fleet)
         self._network = FleetNetwork(loop, fleet_to_links(self._seen))
         self._busy_s: dict[str, float] = defaultdict(float)
         self._nodes: dict[str, CountedHost] = {}
@@ -322,6 +320,13 @@ class FleetWorld:
             params=self._params,
             ended=ended,
         )
+
+
+def with_coordinator(fleet: Fleet) -> Fleet:
+    """As in the lab: who is cut off from `*` is cut off from the coordinator too. Raises SH-LAB-02 if a host is called
+    like it."""
+    latency = f"{1e3 * calm.FAST.latency_s:g} ms"
+    return with_host(fleet, HostSpec.model_validate({"name": calm.COORDINATOR, "latency": latency}))
 
 
 def link_of(links: Network, name: str) -> Link:

@@ -36,6 +36,7 @@ from shoal.lab.orders import all_orders, orders_after
 from shoal.lab.pace import PACE_FOLDER, environment_of, read_pace
 from shoal.lab.probing import measure
 from shoal.lab.report import HostReport, Report, why_invalid
+from shoal.lab.scratch import scratch
 
 MOST_HOSTS = 250
 GRACE_S = 2.0
@@ -70,7 +71,8 @@ class Lab:
         self._programs: list[Process] = []
         self._ordering = threading.RLock()
         self._accuracy: tuple[Compared, ...] | None = None
-        self._pace_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch = contextlib.ExitStack()
+        self._pace_folder: Path | None = None
         self._before: list[list[int]] = [[0] * COUNTS for _ in self.hosts]
         """The emulator's counts when everything began: its packets, and how late the probes' were."""
         self._late_before: list[int] = []
@@ -101,7 +103,7 @@ class Lab:
                 raise ShoalError("SH-LAB-04", "the emulator ended early", "try --emulator python")
             for order in all_orders(self.network):
                 self._order(order)
-            self._pace_folder = tempfile.TemporaryDirectory(prefix="shoal-lab-")
+            self._pace_folder = self._scratch.enter_context(scratch())
         except BaseException:
             self.close()
             raise
@@ -114,9 +116,8 @@ class Lab:
                 self.end_programs(self._programs)
             self._keeping.close()
             self._keeping = None
-        if self._pace_folder is not None:
-            self._pace_folder.cleanup()
-            self._pace_folder = None
+        self._pace_folder = None
+        self._scratch.close()
 
     def __enter__(self) -> Lab:
         self.open()
@@ -234,7 +235,7 @@ class Lab:
             **environment_of(line.speed, self.fleet.step),
         }
         if self._pace_folder is not None:
-            found[PACE_FOLDER] = self._pace_folder.name
+            found[PACE_FOLDER] = str(self._pace_folder)
         return found
 
     # --- links -------------------------------------------------------------------------------------------
@@ -325,7 +326,7 @@ class Lab:
             late_packets=sum(late),
             late_probes_p99_s=late_quantile(self._late_before, 0.99),
             cpu=self._clockwork.cpu(),
-            pace=read_pace(Path(self._pace_folder.name)) if self._pace_folder else read_pace(None),
+            pace=read_pace(self._pace_folder),
             hosts=self._host_reports(stats["hosts"]),
             events=self._clockwork.happened(),
             probed=self._accuracy is not None,

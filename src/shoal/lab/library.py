@@ -103,7 +103,7 @@ def with_hosts(fleet: Fleet, count: int) -> Fleet:
     network = fleet_to_links(fleet)
     singles = [
         host.model_copy(update={"name": line.name, "count": 1})
-        for host, line in zip(_each(fleet), network.lines, strict=True)
+        for host, line in zip(specs_of(fleet), network.lines, strict=True)
     ]
     hosts = []
     for number in range(count):
@@ -141,7 +141,8 @@ def with_host(fleet: Fleet, host: HostSpec) -> Fleet:
     return fleet.model_copy(update={"hosts": (*fleet.hosts, host)})
 
 
-def _each(fleet: Fleet) -> list[HostSpec]:
+def specs_of(fleet: Fleet) -> list[HostSpec]:
+    """Every host's, in the order of their names."""
     return [host for host in fleet.hosts for _ in range(host.count)]
 
 

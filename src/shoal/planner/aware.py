@@ -23,8 +23,8 @@ from shoal.planner.codecs import Choice, Chosen, choose
 from shoal.planner.estimates import (
     OVERLAP_SLACK,
     Traffic,
+    in_step,
     moving_seconds,
-    shortest_period,
     step_seconds,
     sync_seconds,
     thinning,
@@ -176,20 +176,45 @@ def _period(
             period_s,
             f"{question.steps * len(steps_s)} steps in all, shared out by speed: {period_s:.1f} s",
         )
-    usual_s = question.steps * middle_s
-    ahead_s = max(usual_s, question.seconds_left / ROUNDS_AHEAD)
-    most_s = min(RARER * usual_s, ahead_s, question.longest_s)
-    period_s = shortest_period(
-        list(syncs.values()),
-        question.goal,
-        least_s=max(usual_s / OFTENER, middle_s),
-        most_s=most_s,
-        idle_s=question.idle_s if question.overlaps else None,
-    )
+    wanted_s, how = _wanted(question, syncs)
+    period_s, bound = _bounded(question, wanted_s, middle_s)
+    return period_s, f"a round of {period_s:.1f} s{bound}: a step takes {middle_s:.2g} s, {how}"
+
+
+def _wanted(question: Question, syncs: Mapping[NodeId, float]) -> tuple[float, str]:
+    """The shortest round in which devices train for the share of it that was asked for, and what makes it so long.
+    Where they train while updates travel, all but `idle_s` of a round, it need be longer than travelling takes."""
+    usual, busy = in_step(syncs), f"for {question.goal:.0%} of the time in training"
+    if not question.overlaps:
+        sync_s = sum(usual.values()) / len(usual)
+        return sync_s / (1 - question.goal), f"syncing {sync_s:.2g} s on average, {busy}"
     meanwhile = f"trained meanwhile but for {question.idle_s:.2g} s"
-    how = meanwhile if question.overlaps else f"for {question.goal:.0%} of the time in training"
-    why = f"a round of {period_s:.1f} s: a step takes {middle_s:.2g} s, syncing {sync_s:.2g} s in the middle, {how}"
-    return period_s, why
+    slowest = max(sorted(usual), key=lambda node: usual[node])
+    by_line_s, by_idle_s = OVERLAP_SLACK * usual[slowest], question.idle_s / (1 - question.goal)
+    if by_idle_s > by_line_s:
+        return by_idle_s, f"{meanwhile}, {busy}"
+    which = "the slowest line" if len(usual) == len(syncs) else "the slowest line that sets the pace"
+    return by_line_s, f"{which} ({_name(question, slowest)}) syncs in {usual[slowest]:.2g} s, {meanwhile}"
+
+
+def _bounded(question: Question, wanted_s: float, middle_s: float) -> tuple[float, str]:
+    """As much of it as a round may be, and what decided if that is not what was wanted."""
+    steps, usual_s = question.steps, question.steps * middle_s
+    least_s, least = max(
+        (usual_s / OFTENER, f"no less than 1/{OFTENER} of {steps} steps"), (middle_s, "no less than one step")
+    )
+    ahead_s = max(usual_s, question.seconds_left / ROUNDS_AHEAD)
+    left = (
+        f"1/{ROUNDS_AHEAD} of the seconds left" if ahead_s > usual_s else f"{steps} steps, as the end is near"
+    )
+    most_s, most = min(
+        (RARER * usual_s, f"no more than {RARER} times {steps} steps"),
+        (ahead_s, left),
+        (question.longest_s, "all that the seal rule has time for"),
+    )
+    if wanted_s < least_s or most_s < least_s:
+        return least_s, f", {least}"
+    return (most_s, f", {most}") if wanted_s > most_s else (wanted_s, "")
 
 
 def _share(
@@ -270,6 +295,10 @@ def _told(question: Question, shares: dict[NodeId, Share], codec: int) -> dict[N
 def _left_out_words(question: Question, left_out: Mapping[NodeId, str]) -> str:
     if not left_out:
         return ""
-    told = [f"{question.names.get(node) or node[:8]} {why}" for node, why in sorted(left_out.items())[:8]]
+    told = [f"{_name(question, node)} {why}" for node, why in sorted(left_out.items())[:8]]
     more = f" and {len(left_out) - 8} more" if len(left_out) > 8 else ""
     return f"left out: {', '.join(told)}{more}"
+
+
+def _name(question: Question, node: NodeId) -> str:
+    return question.names.get(node) or node[:8]

@@ -84,15 +84,7 @@ def thinning(moving_s: float, room_s: float, density: float, rounds_left: float)
     return thin
 
 
-def shortest_period(
-    syncs: list[float], goal: float, *, least_s: float, most_s: float, idle_s: float | None = None
-) -> float:
-    """The shortest round in which devices train for this share of it, within bounds. Where they train while updates
-    travel, all but `idle_s` of a round, it need be longer than travelling takes. Lines that are far slower than the
-    others' set no pace."""
-    usual = [sync for sync in syncs if sync <= 3 * quantile(syncs, 0.5) + 1.0]
-    if idle_s is None:
-        wanted = sum(usual) / max(1, len(usual)) / (1 - goal)
-    else:
-        wanted = max(OVERLAP_SLACK * max(usual, default=0.0), idle_s / (1 - goal))
-    return min(max(wanted, least_s), max(most_s, least_s))
+def in_step(syncs: Mapping[NodeId, float]) -> dict[NodeId, float]:
+    """Those whose lines set the pace: not those whose lines are far slower than the others'."""
+    most_s = 3 * quantile(list(syncs.values()), 0.5) + 1.0
+    return {node: sync_s for node, sync_s in syncs.items() if sync_s <= most_s}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from shoal.apps.bench.plan import Question, in_simulator, table
+from shoal.apps.bench.plan import Question, in_lab, in_simulator, table
 from shoal.apps.cli import WRONG_LINE, app, find
 from shoal.apps.compare import summary
 from shoal.apps.compare_curves import Curve, Point, Prices, with_bytes
@@ -126,3 +126,13 @@ def test_bench_plan_has_its_fields() -> None:
     assert 0.5 < found["utilisation"] <= 1.05
     assert found["lab_valid"] is None and found["reasons"]
     assert any("lab valid: simulated" in line for line in table(found))
+
+
+def test_bench_plan_wants_a_step_in_the_lab_and_has_its_own_in_the_simulator() -> None:
+    said: list[str] = []
+    fleet = fleet_from({"name": "three", "hosts": HOSTS})
+    question = Question(fleet=fleet, seconds=5.0, patience=1.0, width=8, lr=0.1)
+    with pytest.raises(ShoalError, match="SH-LAB-02") as caught:
+        in_lab(question, said.append, measure=False)
+    assert "three does not say what a step takes" in caught.value.cause and not said
+    assert in_simulator(question, said.append)["utilisation"] > 0.1

@@ -149,6 +149,36 @@ def test_what_is_lost_in_every_round_all_the_same_makes_rounds_longer() -> None:
     assert "but for 0.2 s" in long.reason
 
 
+def test_the_reason_names_the_line_that_decided() -> None:
+    fleet = [*[fact(n, rtt_s=0.05) for n in range(6)], fact(7, rtt_s=0.3)]
+    alone = decide(question(*fleet, overlaps=True))
+    assert alone.period_s == pytest.approx(1.5 * 1.92, abs=0.05)
+    assert "the slowest line (n6) syncs in 1.9 s" in alone.reason
+    passed_over = decide(question(*fleet, fact(8, rtt_s=3.0), overlaps=True))
+    assert "the slowest line that sets the pace (n6) syncs in 1.9 s" in passed_over.reason
+    waiting = decide(question(*fleet))
+    assert f"syncing {0.05 * waiting.period_s:.2g} s on average" in waiting.reason
+
+
+def test_the_reason_names_what_is_lost_in_every_round_where_that_decided() -> None:
+    found = decide(question(*[fact(n, rtt_s=0.01) for n in range(8)], overlaps=True, idle_s=0.2))
+    assert "line" not in found.reason and "but for 0.2 s, for 95% of the time" in found.reason
+
+
+def test_the_reason_names_the_bound_that_decided() -> None:
+    near, far = ([fact(n, rtt_s=rtt_s) for n in range(4)] for rtt_s in (0.001, 3.0))
+    cases = {
+        "a round of 1.5 s, no less than 1/4 of 30 steps:": question(*near, overlaps=True),
+        "a round of 0.2 s, no less than one step:": question(*near, overlaps=True, steps=1),
+        "a round of 96.0 s, no more than 16 times 30 steps:": question(*far),
+        "a round of 20.0 s, all that the seal rule has time for:": question(*far, longest_s=20.0),
+        "a round of 10.0 s, 1/8 of the seconds left:": question(*far, seconds_left=80.0),
+        "a round of 6.0 s, 30 steps, as the end is near:": question(*far, seconds_left=1.0),
+    }
+    for words, asked in cases.items():
+        assert decide(asked).reason.startswith(words)
+
+
 def test_in_a_large_fleet_only_the_unusual_are_told_why() -> None:
     fleet = [fact(n) for n in range(100)]
     standings = {one.node: Standing() for one in fleet} | {node(7): Standing(tier=Tier.REDUCED)}

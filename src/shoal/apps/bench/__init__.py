@@ -20,7 +20,9 @@ from shoal.apps.progress import Bar, say
 app = typer.Typer(no_args_is_help=True, help="Measure training, blobs and the fold on this machine.")
 Json = typer.Option(False, "--json", help="Print one JSON object as the last line.")
 Presets = typer.Option(["all"], "--preset", help="A preset (repeatable), or `all` of them.")
-Overlapping = typer.Option(["diloco", "streaming-diloco"], "--preset", help="A preset (repeatable).")
+Overlapping = typer.Option(
+    ["diloco", "streaming-diloco"], "--preset", help="A preset without regions (repeatable)."
+)
 Settings = typer.Option([], "--set", help="Override a recipe field: a.b=c (repeatable).")
 Fleets = typer.Option([8, 16, 32, 64], "--nodes", min=2, help="How many nodes (repeatable).")
 Attacks = typer.Option([], "--attack", help="A name, or module:Class (repeatable).")
@@ -351,7 +353,10 @@ def plan(
     settings: list[str] = Settings,
     as_json: bool = Json,
 ) -> None:
-    """Time to the same validation loss: planned, against naive `ddp` and `local-sgd`, in the lab."""
+    """Time to the same validation loss: planned, against naive `ddp` and `local-sgd`, in the lab.
+
+    There, the fleet must say what a `step` takes; simulated, it is 0.2 s where the fleet does not say.
+    """
     from shoal.apps.bench.plan import Question, in_lab, in_simulator, table
     from shoal.lab.library import find_fleet
 

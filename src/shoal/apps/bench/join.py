@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from shoal.base.errors import ShoalError
 from shoal.base.layout import make_layout
 from shoal.lab.lab import Lab
 from shoal.lab.library import parse_fleet
+from shoal.lab.scratch import scratch
 from shoal.replica.blobs import BlobStore
 from shoal.replica.state import encode_state, initial_state, state_hash
 from shoal.worlds.real.disk import FileDisk
@@ -47,8 +47,7 @@ class Question:
 
 def measure(question: Question, say: Callable[[str], None]) -> dict[str, Any]:
     """Join once. Raises SH-RUN-01 if the state did not arrive whole."""
-    with tempfile.TemporaryDirectory(prefix="shoal-bench-") as made:
-        folder = Path(made)
+    with scratch("join-") as folder:
         wish = _make_state(folder / "seeder", question.megabytes * 1_000_000)
         say(f"a state of {wish['size_bytes'] / 1e6:.0f} MB, {question.seeders} seeders")
         how, found = _joined(question, folder, wish, say)

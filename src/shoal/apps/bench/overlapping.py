@@ -18,6 +18,7 @@ import torch
 
 from shoal.apps.bench import calm
 from shoal.apps.progress import tracked
+from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.base.layout import Layout, make_layout
 from shoal.data.assignment import Indices
@@ -85,17 +86,17 @@ class TimedTrainer:
 
 
 def measure(loads: list[Load], say: Say) -> dict[str, Any]:
-    """Every load on the same links."""
+    """Every load on the same links. Raises SH-RECIPE-02 or -03 before anything runs, where a load cannot be had."""
+    recipes = [_recipe(load) for load in loads]
     torch.set_num_threads(1)
     rows = []
-    for load in tracked(loads, "runs"):
-        rows.append(_row(load))
+    for load, recipe in tracked(list(zip(loads, recipes, strict=True)), "runs"):
+        rows.append(_row(load, recipe))
         say(", ".join(f"{key} {value}" for key, value in rows[-1].items()))
     return {"rate_mbit_s": RATE_BYTES_S * 8 / 1e6, "latency_ms": LATENCY_S * 1000, "runs": rows}
 
 
-def _row(load: Load) -> dict[str, Any]:
-    recipe = _recipe(load)
+def _row(load: Load, recipe: Recipe) -> dict[str, Any]:
     strategy = recipe.strategy
     trainers: list[TimedTrainer] = []
     each = load.params // TENSORS
@@ -150,7 +151,15 @@ def _recipe(load: Load) -> Recipe:
         "storage": {"archive": False, "keep_bytes": 0, "snapshot_every": 1000},
         "evaluation": {"every": 1_000_000_000},
     }
-    return parse_recipe(json.dumps(values), overrides=load.settings, environment={}, where="overlap")
+    recipe = parse_recipe(json.dumps(values), overrides=load.settings, environment={}, where="overlap")
+    if recipe.strategy.region is not None:
+        inside = recipe.strategy.region.preset
+        raise ShoalError(
+            "SH-RECIPE-03",
+            f"{load.preset} is trained by regions, and no node here is a region's hub",
+            f"take what they train by (--preset {inside}); `shoal bench converge` and `shoal sim fleet` play regions",
+        )
+    return recipe
 
 
 def table(result: dict[str, Any]) -> list[str]:

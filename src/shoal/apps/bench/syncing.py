@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from shoal.base.errors import ShoalError
 from shoal.lab.lab import Lab
 from shoal.lab.library import parse_fleet
 from shoal.lab.links import Between
+from shoal.lab.scratch import scratch
 from shoal.strategy.recipe import recipe_from
 
 PROFILES: dict[str, dict[str, str]] = {
@@ -66,13 +66,11 @@ def measure(profile: str, congestion: str | None, preset: str, params: int, say:
     fleet = parse_fleet(_fleet_text(profile))
     recipe_from(sync_recipe(len(HOSTS), preset))  # A mistake is told here, not by a process that ends.
     with ExitStack() as stack:
-        folder = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="shoal-sync-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
-        )
+        folder = stack.enter_context(scratch("sync-", IN_MEMORY if IN_MEMORY.is_dir() else None))
         lab = stack.enter_context(Lab(fleet, congestion=congestion))
         say("measuring the lab's lines")
         lab.measure()
-        events = _start(lab, Path(folder), preset, params, stack, say)
+        events = _start(lab, folder, preset, params, stack, say)
         about = {"profile": profile, "preset": preset, "params": params, "hosts": len(HOSTS)}
         return about | _play(lab, events, say)
 

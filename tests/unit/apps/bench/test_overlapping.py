@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from shoal.apps.bench.overlapping import Load, measure, table, waits
+from shoal.base.errors import ShoalError
 from shoal.codec.int8 import Int8Codec
 
 
@@ -46,3 +47,14 @@ def test_what_travels_while_training_goes_on_is_waited_for_less() -> None:
     assert (hidden["tau_steps"], plain["tau_steps"]) == (2, 0)
     assert hidden["utilisation"] > plain["utilisation"] + 0.05
     assert hidden["never_waited"] >= plain["never_waited"]
+
+
+@pytest.mark.parametrize(
+    "regional", [_load("halos", 480), _load("diloco", 480, "strategy.region.preset=ddp")]
+)
+def test_what_is_trained_by_regions_is_refused_before_anything_runs(regional: Load) -> None:
+    said: list[str] = []
+    with pytest.raises(ShoalError, match="SH-RECIPE-03") as caught:
+        measure([_load("local-sgd", 480), regional], said.append)
+    assert "regions" in caught.value.cause and "--preset" in caught.value.next_step
+    assert not said
