@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from shoal.apps.compare_curves import Curve, Prices
+from shoal.apps.flat import without_regions
 from shoal.apps.progress import say, tracked
 from shoal.base.units import duration_s, show_bytes
 from shoal.lab.fleet import Fleet
@@ -69,7 +70,7 @@ def _named(paths: Sequence[Path], settings: Sequence[str], nodes: int) -> dict[s
     more nodes than there are begins with those that there are."""
     found: dict[str, Recipe] = {}
     for number, path in enumerate(paths, 1):
-        recipe = load_recipe(path, overrides=settings)
+        recipe = without_regions(load_recipe(path, overrides=settings), path.stem)
         if recipe.membership.min_nodes > nodes:
             enough = recipe.membership.model_copy(update={"min_nodes": nodes})
             recipe = recipe.model_copy(update={"membership": enough})

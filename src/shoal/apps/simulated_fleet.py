@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from shoal.apps.bench import calm
+from shoal.apps.flat import without_regions
 from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, RunId
@@ -89,7 +90,7 @@ def toy_recipe(preset: str, rounds: int, settings: Sequence[str]) -> Recipe:
         "budget": {"rounds": rounds},
         "evaluation": {"every": 1000},
     }
-    return parse_recipe(json.dumps(values), overrides=settings, environment={})
+    return without_regions(parse_recipe(json.dumps(values), overrides=settings, environment={}), preset)
 
 
 def play(fleet: Fleet, recipe: Recipe, *, params: int, most_s: float, seed: int) -> Played:

@@ -113,6 +113,14 @@ def test_one_recipe_is_nothing_to_compare(tmp_path: Path) -> None:
     assert find(done.exception, ShoalError).code == WRONG_LINE
 
 
+def test_a_recipe_for_regions_is_refused_before_anything_is_trained(tmp_path: Path) -> None:
+    regional = tmp_path / "halos.yaml"
+    regional.write_text(RECIPE.replace("PRESET", "halos"))
+    done = CliRunner().invoke(app, ["compare", *write(tmp_path), str(regional), "--no-plot"])
+    refused = find(done.exception, ShoalError)
+    assert refused.code == "SH-RECIPE-03" and "halos is trained by regions" in refused.cause
+
+
 def test_bench_plan_has_its_fields() -> None:
     question = Question(
         fleet=fleet_from({"name": "three", "step": "800 ms", "hosts": HOSTS}),

@@ -76,6 +76,11 @@ def test_a_host_must_not_be_called_like_the_coordinator() -> None:
         train("hosts: [{name: coordinator}]")
 
 
+def test_without_regions_a_recipe_for_them_is_refused() -> None:
+    with pytest.raises(ShoalError, match="halos is trained by regions"):
+        toy_recipe("halos", 3, ())
+
+
 def test_when_the_time_is_over_it_stops() -> None:
     assert train(NEAR, rounds=100_000, most_s=60.0).ended == "the time is over"
 

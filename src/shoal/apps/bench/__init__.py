@@ -83,7 +83,9 @@ def failover(
 def sync(
     profile: str = typer.Option("A", "--profile", help="A: 40 ms there and back. B: 100 ms and 0.5 % loss."),
     congestion: str | None = typer.Option(None, "--congestion", help="In every host: bbr, reno, cubic."),
-    preset: str = typer.Option("sparseloco", "--preset", help="Whose codec and rules, e.g. auto."),
+    preset: str = typer.Option(
+        "sparseloco", "--preset", help="Whose codec and rules, e.g. auto; without regions."
+    ),
     params: int = typer.Option(10_000_000, "--params", min=1000, help="Parameters of the model."),
     as_json: bool = Json,
 ) -> None:

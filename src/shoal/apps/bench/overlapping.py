@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 from shoal.apps.bench import calm
+from shoal.apps.flat import without_regions
 from shoal.apps.progress import tracked
-from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId
 from shoal.base.layout import Layout, make_layout
 from shoal.data.assignment import Indices
@@ -152,14 +152,7 @@ def _recipe(load: Load) -> Recipe:
         "evaluation": {"every": 1_000_000_000},
     }
     recipe = parse_recipe(json.dumps(values), overrides=load.settings, environment={}, where="overlap")
-    if recipe.strategy.region is not None:
-        inside = recipe.strategy.region.preset
-        raise ShoalError(
-            "SH-RECIPE-03",
-            f"{load.preset} is trained by regions, and no node here is a region's hub",
-            f"take what they train by (--preset {inside}); `shoal bench converge` and `shoal sim fleet` play regions",
-        )
-    return recipe
+    return without_regions(recipe, load.preset)
 
 
 def table(result: dict[str, Any]) -> list[str]:

@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 
 from shoal.apps.bench.sync_process import Job, sync_recipe
+from shoal.apps.flat import without_regions
 from shoal.apps.progress import Bar
 from shoal.base.errors import ShoalError
 from shoal.lab.lab import Lab
@@ -64,7 +65,8 @@ class _Events:
 def measure(profile: str, congestion: str | None, preset: str, params: int, say: Say) -> dict[str, Any]:
     """Run it. Raises SH-LAB and SH-RECIPE errors, and SH-RUN-01 if a sync does not come about."""
     fleet = parse_fleet(_fleet_text(profile))
-    recipe_from(sync_recipe(len(HOSTS), preset))  # A mistake is told here, not by a process that ends.
+    # A mistake is told here, not by a process that ends.
+    without_regions(recipe_from(sync_recipe(len(HOSTS), preset)), preset)
     with ExitStack() as stack:
         folder = stack.enter_context(scratch("sync-", IN_MEMORY if IN_MEMORY.is_dir() else None))
         lab = stack.enter_context(Lab(fleet, congestion=congestion))

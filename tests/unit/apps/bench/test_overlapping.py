@@ -56,5 +56,5 @@ def test_what_is_trained_by_regions_is_refused_before_anything_runs(regional: Lo
     said: list[str] = []
     with pytest.raises(ShoalError, match="SH-RECIPE-03") as caught:
         measure([_load("local-sgd", 480), regional], said.append)
-    assert "regions" in caught.value.cause and "--preset" in caught.value.next_step
+    assert "regions" in caught.value.cause and "what they train by" in caught.value.next_step
     assert not said

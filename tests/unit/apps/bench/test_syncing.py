@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from shoal.apps.bench.sync_process import sync_recipe
-from shoal.apps.bench.syncing import PROFILES, _stages, _sync_after, _sync_s
+from shoal.apps.bench.syncing import PROFILES, _stages, _sync_after, _sync_s, measure
+from shoal.base.errors import ShoalError
 from shoal.strategy.recipe import recipe_from
 
 FOUND = {
@@ -37,6 +38,11 @@ def test_after_a_cut_only_those_left_and_later_steps_count() -> None:
 @pytest.mark.parametrize("preset", ["sparseloco", "auto", "local-sgd"])
 def test_every_named_algorithm_can_be_timed(preset: str) -> None:
     assert recipe_from(sync_recipe(4, preset)).strategy.schedule.steps == 1
+
+
+def test_regions_are_refused_before_there_is_a_lab() -> None:
+    with pytest.raises(ShoalError, match="halos is trained by regions"):
+        measure("A", None, "halos", 1000, lambda text: None)
 
 
 @pytest.mark.long
