@@ -27,7 +27,7 @@ from shoal.apps.compare_simulated import trainer_of
 from shoal.apps.joining import torch_trainer
 from shoal.apps.paced import PacedHost
 from shoal.base.ids import RunId
-from shoal.coordinator.founding import found_run
+from shoal.coordinator.founding import found_with
 from shoal.coordinator.service import CoordinatorService
 from shoal.lab.pace import pacer
 from shoal.node.options import NodeOptions
@@ -91,16 +91,7 @@ async def coordinate(folder: Path) -> None:
 async def _lead(folder: Path, number: int, asked: dict[str, object], service: CoordinatorService) -> None:
     """One run, until it is as good as asked or its time is over; its curve."""
     recipe, host = recipe_in_log(json.dumps(asked["recipe"])), service.host
-    founded = await host.work(
-        lambda: found_run(
-            recipe,
-            identity=service.identity,
-            store=service.store,
-            blobs=service.blob_store,
-            wall_ms=host.clock.wall_ms(),
-            random=host.random,
-        )
-    )
+    founded = await host.work(lambda: found_with(service, recipe))
     await service.open_run(founded.run)
     ticket = Ticket(service.identity.node, (service.address,), founded.run, founded.token)
     write(folder / f"ticket-{number}", show_ticket(ticket))

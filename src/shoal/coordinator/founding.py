@@ -22,6 +22,7 @@ from shoal.base.logstore import LogStore
 from shoal.checkpoint.library import Library
 from shoal.checkpoint.starting import Beginning, find_beginning
 from shoal.coordinator.admission import TOKEN_PREFIX, JoinToken, token_hash
+from shoal.coordinator.service import CoordinatorService
 from shoal.data.manifest import Manifest
 from shoal.data.prepare import prepare
 from shoal.replica.blobs import PRUNE_AFTER_ROUNDS, BlobStore
@@ -86,6 +87,26 @@ def found_run(
         discard(room)
         raise
     return Founded(run, token)
+
+
+def found_with(
+    service: CoordinatorService,
+    recipe: Recipe,
+    *,
+    expires_s: float | None = None,
+    first: Callable[[Recipe, Manifest], State] | None = None,
+) -> Founded:
+    """The same, by a coordinator that runs: in its store, signed with its key."""
+    return found_run(
+        recipe,
+        identity=service.identity,
+        store=service.store,
+        blobs=service.blob_store,
+        wall_ms=service.host.clock.wall_ms(),
+        random=service.host.random,
+        expires_s=expires_s,
+        first=first,
+    )
 
 
 @contextmanager

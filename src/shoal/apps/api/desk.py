@@ -24,7 +24,7 @@ from shoal.base.ids import NodeId, RunId
 from shoal.coordinator.admission import JoinToken, token_hash
 from shoal.coordinator.changing import Change, changeable
 from shoal.coordinator.events import BanAsked, Event, FundAsked, RevokeAsked, RewindAsked, StopAsked
-from shoal.coordinator.founding import Founded, add_token, as_logged, found_run
+from shoal.coordinator.founding import Founded, add_token, as_logged, found_with
 from shoal.coordinator.served import Run
 from shoal.coordinator.service import CoordinatorService
 from shoal.planner.matching import MATCHERS
@@ -119,15 +119,7 @@ class Desk:
         def found() -> Founded:
             # The coordinator may end before this has: then it is this that is at work in the home.
             with at_work(self._home.coordinator):
-                return found_run(
-                    recipe,
-                    identity=service.identity,
-                    store=service.store,
-                    blobs=service.blob_store,
-                    wall_ms=host.clock.wall_ms(),
-                    random=host.random,
-                    expires_s=self._expires_s,
-                )
+                return found_with(service, recipe, expires_s=self._expires_s)
 
         # One at a time: preparing data is heavy, and the rounds of other runs go on meanwhile.
         async with self._founding:

@@ -21,7 +21,7 @@ app = typer.Typer(no_args_is_help=True, help="Measure training, blobs and the fo
 Json = typer.Option(False, "--json", help="Print one JSON object as the last line.")
 Presets = typer.Option(["all"], "--preset", help="A preset (repeatable), or `all` of them.")
 Overlapping = typer.Option(
-    ["diloco", "streaming-diloco"], "--preset", help="A preset without regions (repeatable)."
+    ["diloco", "streaming-diloco"], "--preset", help="One without regions (repeatable)."
 )
 Settings = typer.Option([], "--set", help="Override a recipe field: a.b=c (repeatable).")
 Fleets = typer.Option([8, 16, 32, 64], "--nodes", min=2, help="How many nodes (repeatable).")
@@ -83,9 +83,7 @@ def failover(
 def sync(
     profile: str = typer.Option("A", "--profile", help="A: 40 ms there and back. B: 100 ms and 0.5 % loss."),
     congestion: str | None = typer.Option(None, "--congestion", help="In every host: bbr, reno, cubic."),
-    preset: str = typer.Option(
-        "sparseloco", "--preset", help="Whose codec and rules, e.g. auto; without regions."
-    ),
+    preset: str = typer.Option("sparseloco", "--preset", help="Whose codec and rules, e.g. auto."),
     params: int = typer.Option(10_000_000, "--params", min=1000, help="Parameters of the model."),
     as_json: bool = Json,
 ) -> None:

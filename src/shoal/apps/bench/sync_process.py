@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +20,7 @@ import torch
 
 from shoal.base.ids import NodeId, RunId
 from shoal.base.layout import Layout, make_layout
-from shoal.coordinator.founding import found_run
+from shoal.coordinator.founding import found_with
 from shoal.coordinator.service import CoordinatorService
 from shoal.data.assignment import Indices
 from shoal.node import events as ev
@@ -160,15 +159,7 @@ async def _coordinate(job: Job) -> None:
         identity, disk, bind=job.address, control_port=0, peer_port=0, advertise=job.address
     ) as host:
         service = CoordinatorService(host, identity, store)
-        founded = found_run(
-            recipe,
-            identity=identity,
-            store=store,
-            blobs=service.blob_store,
-            wall_ms=host.clock.wall_ms(),
-            random=random.SystemRandom(),
-            first=first,
-        )
+        founded = found_with(service, recipe, first=first)
         serving = asyncio.create_task(service.serve(), name="serve")
         await service.ready.wait()
         told = {

@@ -28,7 +28,7 @@ from shoal.apps.library.background import Background
 from shoal.apps.library.loop import check_some
 from shoal.apps.unfounded import clear_unfounded
 from shoal.base.ids import RunId
-from shoal.coordinator.founding import Founded, found_run
+from shoal.coordinator.founding import Founded, found_with
 from shoal.coordinator.service import CoordinatorService
 from shoal.data.manifest import Manifest
 from shoal.replica.state import State, initial_state
@@ -157,15 +157,7 @@ class Coordinating:
 
     def _found(self, service: CoordinatorService) -> Founded:
         with at_work(self._home.coordinator):  # For as long as it takes, also if the program leaves before.
-            return found_run(
-                self._recipe,
-                identity=service.identity,
-                store=service.store,
-                blobs=service.blob_store,
-                wall_ms=service.host.clock.wall_ms(),
-                random=service.host.random,
-                first=self._first,
-            )
+            return found_with(service, self._recipe, first=self._first)
 
     def _first(self, recipe: Recipe, manifest: Manifest) -> State:
         return self._state
