@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from shoal.apps.home import Home
 from shoal.base.ids import RunId
+from shoal.coordinator.founding import FOUNDING
+from shoal.replica.blobs import BlobStore
 from shoal.runlog.view import verify_log
+from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.locks import held
 from shoal.worlds.real.sqlstore import SqlLogStore
 
@@ -60,6 +65,16 @@ class Hub:
     def run(self) -> RunId:
         return RunId([line.split()[1] for line in self._lines() if line.startswith("  run ")][-1])
 
+    def cut_off_founding(self) -> Path:
+        """Leave in its home what a kill leaves of a region that was being founded; its folder."""
+        home, run = Home(self.home), RunId("c" * 32)
+        folder = home.coordinator / "runs" / run
+        BlobStore(FileDisk(folder), lambda point: None).put(b"of no run")
+        (folder / FOUNDING).touch()
+        with closing(SqlLogStore(home.store_url)) as store:
+            store.keep(run, FOUNDING, b"")
+        return folder
+
     def entries(self) -> list[bytes]:
         store = SqlLogStore(Home(self.home).store_url)
         try:
@@ -88,9 +103,11 @@ def test_hubs_carry_their_regions_work_and_come_back_after_a_kill(fleet: Fleet) 
     assert hubs[0].child is not None
     hubs[0].child.kill()
     fleet.seals_after(fleet.length() - 1, count=2)  # The other region goes on.
+    cut_off = hubs[0].cut_off_founding()
     hubs[0].start()
     hubs[0].ready()
     assert hubs[0].run == region, "the same region"
+    assert not cut_off.exists(), "what was being founded when a kill came"
     fleet.contributes("north", after=fleet.length())
 
     fleet.nodes |= {hub.name: hub.child for hub in hubs if hub.child is not None}

@@ -86,6 +86,13 @@ def test_the_same_fingerprint_in_every_process() -> None:
         assert _fingerprints(hash_seed, threads) == here, f"PYTHONHASHSEED={hash_seed}, {threads} threads"
 
 
+def test_simulated_trouble_is_not_told_on_the_terminal() -> None:
+    quiet = "from shoal.worlds.simulated.chaos import run_seed; run_seed(3, failover=True)"  # Nobody leads for long.
+    command = [sys.executable, "-W", "ignore", "-c", quiet]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stderr == ""
+
+
 def test_seeds_do_make_trouble() -> None:
     """A chaos in which nothing happens proves nothing."""
     outcomes = [run_seed(seed) for seed in range(1, 25)]

@@ -51,10 +51,22 @@ Next = Callable[[Sequence[Curve]], Trial | None]
 """Given the curves so far, what comes next."""
 
 
+def step_of(fleet: Fleet) -> float:
+    """What a step takes the fleet's devices of speed 1. Raises SH-LAB-02 if it does not say: in the lab they would be
+    as fast as this machine, and nothing would say how busy they are."""
+    if fleet.step is None:
+        raise ShoalError(
+            "SH-LAB-02", f"fleet {fleet.name} does not say what a step takes", "give it `step: 200 ms`, say"
+        )
+    return fleet.step
+
+
 def run_in_lab(
     fleet: Fleet, following: Next, say: Say, *, measure: bool = True, prices: Prices | None = None
 ) -> InLab:
-    """Trial after trial until there is none. Raises what a lab raises, and SH-RUN-01 if a program fails."""
+    """Trial after trial until there is none. Raises SH-LAB-02 for a fleet whose devices have no pace, SH-RUN-01 if a
+    program fails, and what a lab raises."""
+    step_of(fleet)
     seen = with_host(fleet, HostSpec(name=COORDINATOR, profile="datacentre"))
     with scratch("compare-") as folder, Lab(seen) as lab:
         if measure:

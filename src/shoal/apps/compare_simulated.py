@@ -7,7 +7,6 @@ same curve.
 
 from __future__ import annotations
 
-import logging
 import math
 
 import torch
@@ -23,7 +22,7 @@ from shoal.runlog.entries import Entry, Plan
 from shoal.strategy.recipe import Recipe
 from shoal.training.spec import OwnInnerSpec, OwnModelSpec
 from shoal.training.trainer import TorchTrainer, Trainer
-from shoal.worlds.simulated.loop import SimLoop
+from shoal.worlds.simulated.loop import SimLoop, hush
 
 
 def simulate(
@@ -41,7 +40,7 @@ def simulate(
         raise ShoalError(
             "SH-RECIPE-03", "a model of one's own is not trained here", "use a model by its kind"
         )
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    hush()
     torch.set_num_threads(
         1
     )  # Small models gain nothing from more, and the curve's last digits would depend on them.

@@ -133,6 +133,7 @@ def hub(
 async def keep_region(options: HubOptions, volunteer: Volunteer, ticket: Ticket) -> str:
     """Serve the region and take part in the parent run with it, until that ends or a signal comes; why it ended."""
     from shoal.apps.joining import prepare_device, take_part, torch_trainer
+    from shoal.apps.unfounded import clear_unfounded
     from shoal.coordinator.service import CoordinatorService
     from shoal.hub.region import Region
     from shoal.worlds.real.disk import FileDisk
@@ -143,6 +144,7 @@ async def keep_region(options: HubOptions, volunteer: Volunteer, ticket: Ticket)
 
     make_folder(options.home.coordinator)
     identity = load_or_create_identity(options.home.coordinator_key)
+    clear_unfounded(options.home, options.home.store_url)
     with (
         at_work(options.home.coordinator),
         contextlib.closing(SqlLogStore(options.home.store_url)) as store,
@@ -156,7 +158,10 @@ async def keep_region(options: HubOptions, volunteer: Volunteer, ticket: Ticket)
             advertise=options.advertise,
         ) as seat:
             region = Region(
-                CoordinatorService(seat, identity, store), options.name, min_nodes=options.min_nodes
+                CoordinatorService(seat, identity, store),
+                options.name,
+                min_nodes=options.min_nodes,
+                at_work=lambda: at_work(options.home.coordinator),
             )
             screen = HubScreen(region, allow_code=volunteer.allow_code, as_json=options.as_json)
             trainer = torch_trainer(prepare_device(volunteer), allow_code=volunteer.allow_code)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from shoal.apps.bench.plan import PLANNED, Question, Say, recipe_of, step_of
+from shoal.apps.bench.plan import PLANNED, Question, Say, recipe_of
 from shoal.apps.compare_curves import Curve
-from shoal.apps.compare_lab import Trial, run_in_lab
+from shoal.apps.compare_lab import Trial, run_in_lab, step_of
 from shoal.apps.progress import tracked
 from shoal.apps.scaling import Scaled
 from shoal.base.errors import ShoalError

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -24,7 +23,7 @@ from shoal.strategy.recipe import recipe_from
 from shoal.worlds.simulated.chaos import Chaos
 from shoal.worlds.simulated.demands import Place
 from shoal.worlds.simulated.disk import SimDisk
-from shoal.worlds.simulated.loop import SimLoop
+from shoal.worlds.simulated.loop import SimLoop, hush
 from shoal.worlds.simulated.network import Link
 from shoal.worlds.simulated.scenario import Machine, Scenario
 from shoal.worlds.simulated.weighing import weigh
@@ -59,8 +58,7 @@ class Soaked:
 
 def soak(hours: float, nodes: int, seed: int, say: Callable[[str], None]) -> Soaked:
     """Play it. Raises `Foul` the moment something is lost or differs."""
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    logging.getLogger("shoal").setLevel(logging.ERROR)
+    hush()
     began = time.process_time()
     loop = SimLoop(seed, event_budget=NO_END)
     played = _Soak(loop, _scenario(hours, nodes, seed), say)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random as randomness
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,7 +43,7 @@ from shoal.wire.identity import Identity
 TOKEN_BYTES = 16
 FIRST_TERM = 1
 FOUNDING = "founding"
-"""A file in a run's folder while the run is not in any log yet."""
+"""A file in a run's folder, and a kept value in the store that is to have its log, until it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +76,12 @@ def found_run(
     """
     run = RunId(random.randbytes(16).hex())
     room = blobs(run)
-    try:
-        with _marked(room):
-            begin = first or partial(first_state, allow_code=allow_code)
-            beginning = find_beginning(recipe.start, Library(store, blobs)) if recipe.start else None
-            link = _genesis(recipe, run, identity, room, wall_ms, begin, beginning)
-            token, _ = add_token(store, run, wall_ms=wall_ms, random=random, expires_s=expires_s)
+    with being_founded(store, run, room):
+        begin = first or partial(first_state, allow_code=allow_code)
+        beginning = find_beginning(recipe.start, Library(store, blobs)) if recipe.start else None
+        link = _genesis(recipe, run, identity, room, wall_ms, begin, beginning)
+        token, _ = add_token(store, run, wall_ms=wall_ms, random=random, expires_s=expires_s)
         store.append(run, link.entry.position, link.encoded)
-    except BaseException:
-        discard(room)
-        raise
     return Founded(run, token)
 
 
@@ -110,22 +106,43 @@ def found_with(
 
 
 @contextmanager
-def _marked(room: BlobStore) -> Iterator[None]:
-    """While this lasts a mark beside the blobs says that no log has their run. It is gone for good before one can have
-    it: whoever finds it after a crash may remove the blobs, whichever store they know."""
-    room.disk.write(FOUNDING, b"")
-    room.disk.sync(FOUNDING)
-    room.disk.sync_folder("")
-    yield
+def being_founded(store: LogStore, run: RunId, room: BlobStore) -> Iterator[None]:
+    """Put the run's blobs into the room meanwhile, and append its genesis last. What raises leaves nothing behind.
+
+    A mark beside the blobs says that they may be nobody's, from before the first of them until after the genesis. After
+    a crash only the store that keeps the mark too can say which: a home may be opened with another store, which has
+    never heard of the run.
+    """
+    try:
+        room.disk.write(FOUNDING, b"")
+        room.disk.sync(FOUNDING)
+        room.disk.sync_folder("")
+        store.keep(run, FOUNDING, b"")
+        yield
+    except BaseException:
+        with suppress(ShoalError):  # What happened before is to be told; the rest goes at the next start.
+            if not store.length(run):  # A lost connection may hide that it was appended.
+                discard(store, run, room)
+        raise
+    with suppress(ShoalError):  # The run is founded; marks that stay go at the next start.
+        unmark(store, run, room)
+
+
+def unmark(store: LogStore, run: RunId, room: BlobStore) -> None:
+    """Say that a run is in its log. The file goes last: it is what a start looks for."""
+    store.drop(run, FOUNDING)
     room.disk.remove(FOUNDING)
-    room.disk.sync_folder("")
 
 
-def discard(room: BlobStore) -> None:
-    """Remove every blob of a run that did not come to be; its mark last, so that this can be done again."""
+def discard(store: LogStore, run: RunId, room: BlobStore) -> None:
+    """Remove all that there is of a run that did not come to be: its blobs first and its mark last, so that this can be
+    done again."""
     for round_number in (0, PRUNE_AFTER_ROUNDS):  # unneeded now, and still unneeded when its time has come
         room.prune((), round_number)
-    room.disk.remove(FOUNDING)
+    for key in store.kept(run, ""):
+        if key != FOUNDING:
+            store.drop(run, key)
+    unmark(store, run, room)
 
 
 def add_token(

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from shoal.base.errors import ShoalError
 from shoal.base.ids import BlobId, RunId
 from shoal.coordinator.events import GraftAsked
-from shoal.coordinator.founding import FIRST_TERM, add_token, as_logged
+from shoal.coordinator.founding import FIRST_TERM, add_token, as_logged, being_founded
 from shoal.coordinator.service import CoordinatorService
 from shoal.data.manifest import blobs as data_blobs
 from shoal.hub.alignment import Alignment
 from shoal.node.progress import Progress
+from shoal.replica.blobs import BlobStore
 from shoal.replica.fold import ARITHMETIC
 from shoal.replica.state import State, decode_state, encode_state, initial_state, state_hash
-from shoal.runlog.chain import NO_HEAD, make_link
+from shoal.runlog.chain import NO_HEAD, Link, make_link
 from shoal.runlog.entries import DataRange, Genesis, Graft
 from shoal.runlog.view import RunView
 from shoal.runlog.work import Planned
@@ -43,13 +45,22 @@ class Parent:
 class Region:
     """The region that a coordinator serves for a parent run. It goes on without its hub, and its hub without it."""
 
-    def __init__(self, service: CoordinatorService, name: str, *, min_nodes: int = 1) -> None:
+    def __init__(
+        self,
+        service: CoordinatorService,
+        name: str,
+        *,
+        min_nodes: int = 1,
+        at_work: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        """`at_work` is held while the region is founded, which may outlast the coordinator."""
         self.service = service
         self.name = name
         self.run = RunId("")
         """Its run, once it is open."""
         self.opened = asyncio.Event()
         self._min_nodes = min_nodes
+        self._at_work = at_work
 
     @property
     def view(self) -> RunView:
@@ -81,6 +92,13 @@ class Region:
         service = self.service
         run = RunId(service.host.random.randbytes(16).hex())
         room = service.blob_store(run)
+        with self._at_work(), being_founded(service.store, run, room):
+            link = self._genesis(parent, recipe, run, room)
+            service.store.append(run, link.entry.position, link.encoded)
+        return run
+
+    def _genesis(self, parent: Parent, recipe: Recipe, run: RunId, room: BlobStore) -> Link:
+        service = self.service
         for blob in data_blobs(parent.genesis.manifest):
             room.put(parent.read(blob))
         state = initial_state(parent.state.layout, parent.state.params, recipe.strategy.fold_rules().slots)
@@ -99,8 +117,7 @@ class Region:
         )
         link = make_link(signer, run, NO_HEAD, FIRST_TERM, service.host.clock.wall_ms(), genesis)
         RunView().apply(link)  # the check that every reader of this log will make
-        service.store.append(run, link.entry.position, link.encoded)
-        return run
+        return link
 
     def untouched(self) -> Alignment | None:
         """Where a region stands to which nothing was ever brought: at the state it was founded with."""

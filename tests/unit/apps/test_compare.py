@@ -121,6 +121,14 @@ def test_a_recipe_for_regions_is_refused_before_anything_is_trained(tmp_path: Pa
     assert refused.code == "SH-RECIPE-03" and "halos is trained by regions" in refused.cause
 
 
+def test_the_lab_wants_to_know_what_a_step_takes(tmp_path: Path) -> None:
+    words = write(tmp_path)
+    (tmp_path / "fleet.yaml").write_text(json.dumps({"name": "three", "hosts": HOSTS}))
+    done = CliRunner().invoke(app, ["compare", *words, "--lab", "--no-plot"])
+    refused = find(done.exception, ShoalError)
+    assert refused.code == "SH-LAB-02" and "three does not say what a step takes" in refused.cause
+
+
 def test_bench_plan_has_its_fields() -> None:
     question = Question(
         fleet=fleet_from({"name": "three", "step": "800 ms", "hosts": HOSTS}),

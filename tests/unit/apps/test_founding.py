@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,9 @@ from shoal.apps.unfounded import clear_unfounded
 from shoal.base.disk import SubDisk
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
+from shoal.base.logstore import LogStore
 from shoal.coordinator.admission import token_hash
-from shoal.coordinator.founding import FOUNDING, Founded, add_token, first_state, found_run, read_tokens
+from shoal.coordinator.founding import Founded, add_token, first_state, found_run, read_tokens
 from shoal.data.manifest import Manifest
 from shoal.data.manifest import blobs as data_blobs
 from shoal.replica.blobs import BlobStore
@@ -29,6 +30,7 @@ from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.locks import at_work
 from shoal.worlds.real.sqlstore import SqlLogStore
 
+from .killed import APPENDED, FOUNDED, MADE, UNFOUNDED, UNKNOWN, KilledStore, files
 from .serving import serving
 
 NOW_MS = 1_000_000
@@ -37,9 +39,9 @@ NOW_MS = 1_000_000
 class Ground:
     """Somewhere to found runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: LogStore | None = None) -> None:
         self.disk = FileDisk(folder)
-        self.store = FileLogStore(self.disk, lambda _: None)
+        self.store: LogStore = store or FileLogStore(self.disk, lambda _: None)
 
     def blobs(self, run: RunId) -> BlobStore:
         return BlobStore(SubDisk(self.disk, f"runs/{run}"), lambda _: None)
@@ -141,25 +143,19 @@ def test_a_quota_without_room_for_the_first_rounds_is_refused(ground: Ground, tm
 # --- foundings that are cut off --------------------------------------------------------------------------
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def _cut_off(folder: Path) -> tuple[Path, Home]:
-    """A home as a kill leaves it in the midst of a founding, and the folder of the run that was to be."""
-    whole, left = Home(folder / "whole"), Home(folder / "left")
-    ground = Ground(whole.coordinator)
-    SqlLogStore(whole.store_url).close()
+def _cut_off(folder: Path, moment: str = MADE) -> tuple[Path, Home]:
+    """The folder of a run that was being founded when a kill came, and the home that it is in."""
+    store = KilledStore(folder, moment)
+    ground = Ground(store.home.coordinator, store)
 
     def first(recipe: Recipe, manifest: Manifest) -> State:
-        shutil.copytree(whole.root, left.root)
+        store.reached(MADE)
         return first_state(recipe, manifest)
 
-    run = ground.found(first=first, seed=9).run
-    assert not list(whole.root.rglob(FOUNDING)), "the mark goes before the run is in a log"
-    room = left.coordinator / "runs" / run
-    assert len(_files(room / "blobs")) > 1 and (room / FOUNDING).exists()
-    return room, left
+    room = store.room(ground.found(first=first, seed=9).run)
+    store.close()
+    assert (len(files(room / "blobs")) > 1) == (moment != UNKNOWN)
+    return room, store.left
 
 
 def test_what_a_kill_left_of_a_founding_goes_at_the_next_start(tmp_path: Path) -> None:
@@ -167,30 +163,81 @@ def test_what_a_kill_left_of_a_founding_goes_at_the_next_start(tmp_path: Path) -
     with serving(home.root, recipe="digits") as found, found.client() as api:
         assert not room.exists()
         (run,) = api.runs()
-    stored = _files(home.coordinator / "runs" / run.run / "blobs")
+    stored = files(home.coordinator / "runs" / run.run / "blobs")
     with serving(home.root):
-        assert _files(home.coordinator / "runs" / run.run / "blobs") == stored != []
+        assert files(home.coordinator / "runs" / run.run / "blobs") == stored != []
+
+
+@pytest.mark.parametrize("moment", UNFOUNDED)
+def test_nothing_is_left_of_a_run_without_a_genesis_whenever_the_kill_came(
+    tmp_path: Path, moment: str
+) -> None:
+    room, home = _cut_off(tmp_path, moment)
+    clear_unfounded(home, home.store_url)
+    assert not room.exists()
+    with closing(SqlLogStore(home.store_url)) as store:
+        assert store.kept(RunId(room.name), "") == {}
+
+
+@pytest.mark.parametrize("moment", FOUNDED)
+def test_a_run_with_a_genesis_only_loses_its_mark(tmp_path: Path, moment: str) -> None:
+    room, home = _cut_off(tmp_path, moment)
+    blobs = files(room / "blobs")
+    clear_unfounded(home, home.store_url)
+    assert files(room) == blobs
+    with closing(SqlLogStore(home.store_url)) as store:
+        assert list(store.kept(RunId(room.name), "")) == ["token.0"]
 
 
 def test_a_founding_of_this_moment_is_left_alone(tmp_path: Path) -> None:
     room, home = _cut_off(tmp_path)
-    before = _files(room)
+    before = files(room)
     with at_work(home.coordinator):
         clear_unfounded(home, home.store_url)
-        assert _files(room) == before
+        assert files(room) == before
     clear_unfounded(home, home.store_url)
     assert not room.exists()
 
 
-def test_nothing_goes_of_a_run_that_is_in_a_log_or_has_no_mark(tmp_path: Path) -> None:
-    room, home = _cut_off(tmp_path)
-    store = SqlLogStore(home.store_url)
-    store.append(RunId(room.name), 0, b"genesis")
-    before = _files(room)
-    clear_unfounded(home, home.store_url)
-    assert _files(room) == before
-    (room / FOUNDING).unlink()
-    elsewhere = f"sqlite:///{tmp_path}/another.sqlite"
-    clear_unfounded(home, elsewhere)
-    assert len(_files(room)) == len(before) - 1, "a run of another store"
-    store.close()
+@pytest.mark.parametrize("moment", [MADE, APPENDED])
+def test_nothing_goes_of_a_run_of_another_store(tmp_path: Path, moment: str) -> None:
+    room, home = _cut_off(tmp_path, moment)
+    before = files(room)
+    clear_unfounded(home, f"sqlite:///{tmp_path}/another.sqlite")
+    assert files(room) == before
+
+
+def test_a_run_that_its_store_refuses_leaves_nothing_and_says_why(ground: Ground, tmp_path: Path) -> None:
+    class Full(FileLogStore):
+        def append(self, run: RunId, position: int, entry: bytes) -> None:
+            raise ShoalError("SH-DISK-01", "full", "make room")
+
+    ground.store = Full(ground.disk, lambda _: None)
+    with pytest.raises(ShoalError, match="SH-DISK-01"):
+        ground.found()
+    assert files(tmp_path) == []
+
+
+def test_a_mark_that_cannot_be_removed_does_not_undo_the_run(ground: Ground) -> None:
+    class Stuck(FileLogStore):
+        def drop(self, run: RunId, key: str) -> None:
+            raise ShoalError("SH-DISK-02", "stuck", "look")
+
+    ground.store = Stuck(ground.disk, lambda _: None)
+    run = ground.found().run
+    genesis = ground.view(run).genesis
+    assert genesis is not None and ground.blobs(run).has(genesis.snapshot)
+
+
+def test_an_answer_that_is_lost_after_the_genesis_was_stored_costs_no_blob(ground: Ground) -> None:
+    class Lost(FileLogStore):
+        def append(self, run: RunId, position: int, entry: bytes) -> None:
+            super().append(run, position, entry)
+            raise ShoalError("SH-LOG-04", "the connection broke", "again")
+
+    ground.store = Lost(ground.disk, lambda _: None)
+    with pytest.raises(ShoalError, match="SH-LOG-04"):
+        ground.found()
+    (run,) = ground.store.runs()
+    genesis = ground.view(run).genesis
+    assert genesis is not None and ground.blobs(run).has(genesis.snapshot)

@@ -8,7 +8,6 @@ from the start, so that only states, updates and control traffic are on the wire
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import time
 from collections import Counter, defaultdict
@@ -44,7 +43,7 @@ from shoal.training.trainer import Trainer
 from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.founding import BEGAN_MS, TOKEN, identity_of
 from shoal.worlds.simulated.host import SimHost
-from shoal.worlds.simulated.loop import SimLoop
+from shoal.worlds.simulated.loop import SimLoop, hush
 from shoal.worlds.simulated.network import Link, SimNetwork
 
 T = TypeVar("T")
@@ -114,7 +113,7 @@ class Played:
 
 def play(fleet: Fleet, observer: Observer) -> Played:
     """Run it to its end. Raises what a node raises, and SH-RUN-01 if it comes to a standstill."""
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    hush()
     loop = SimLoop(fleet.seed, event_budget=NO_END)
     calm = _Calm(loop, fleet, observer)
     try:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +32,7 @@ from shoal.training.trainer import TorchTrainer
 from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.founding import TOKEN, identity_of
 from shoal.worlds.simulated.host import SimHost
-from shoal.worlds.simulated.loop import SimLoop
+from shoal.worlds.simulated.loop import SimLoop, hush
 
 ALLOWED = 0.02
 STEPS, STEP_S, DEADLINE_S = 10, 0.5, 30.0
@@ -131,7 +130,7 @@ class _Outcome:
 
 
 def _play(question: Question, recipe: Recipe, corpus: Corpus, *, churning: bool) -> _Outcome:
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    hush()
     loop = SimLoop(question.seed, event_budget=calm.NO_END)
     churn = _Churn(loop, question, recipe, corpus, churning=churning)
     try:

@@ -8,7 +8,6 @@ hosts: one in the parent run, by its far link, and one that coordinates the regi
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +45,7 @@ from shoal.training.trainer import Trainer
 from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.founding import TOKEN, identity_of
 from shoal.worlds.simulated.host import SimHost
-from shoal.worlds.simulated.loop import SimLoop
+from shoal.worlds.simulated.loop import SimLoop, hush
 from shoal.worlds.simulated.network import Link
 
 
@@ -77,7 +76,7 @@ class PlayedCountry:
 
 def play(country: Country, observer: Observer) -> PlayedCountry:
     """Run it to the parent run's end. Raises what a node raises, and SH-RUN-01 if it comes to a standstill."""
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    hush()
     loop = SimLoop(country.seed, event_budget=NO_END)
     played = _Country(loop, country, observer)
     try:

@@ -17,7 +17,6 @@ from typing import Any
 from shoal.apps.compare_curves import Curve
 from shoal.apps.compare_lab import Trial, run_in_lab
 from shoal.apps.compare_simulated import simulate
-from shoal.base.errors import ShoalError
 from shoal.lab.fleet import Fleet
 from shoal.lab.links import fleet_to_links
 from shoal.strategy.recipe import Recipe, parse_recipe
@@ -72,20 +71,9 @@ def recipe_of(name: str, question: Question) -> Recipe:
     return parse_recipe(json.dumps(values), overrides=settings, environment={})
 
 
-def step_of(fleet: Fleet) -> float:
-    """What a step takes the fleet's devices of speed 1. Raises SH-LAB-02 if it does not say: in the lab they would be
-    as fast as this machine, and nothing would say how busy they are."""
-    if fleet.step is None:
-        raise ShoalError(
-            "SH-LAB-02", f"fleet {fleet.name} does not say what a step takes", "give it `step: 200 ms`, say"
-        )
-    return fleet.step
-
-
 def in_lab(question: Question, say: Say, *, measure: bool = True) -> dict[str, Any]:
     """By real processes. Raises SH-LAB-02 for a fleet whose devices have no pace, and what a lab raises."""
 
-    step_of(question.fleet)
     planned = recipe_of(PLANNED, question)  # What is wrong in it is said before anything is started.
 
     def following(curves: Sequence[Curve]) -> Trial | None:

@@ -7,7 +7,6 @@ that run in the real world; only their `Host` is simulated.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -32,7 +31,7 @@ from shoal.worlds.simulated.disk import SimDisk
 from shoal.worlds.simulated.founding import TOKEN, found_run, identity_of, make_trainer
 from shoal.worlds.simulated.host import SimHost
 from shoal.worlds.simulated.liars import LIARS
-from shoal.worlds.simulated.loop import SimLoop, call_later, collected_at_once
+from shoal.worlds.simulated.loop import SimLoop, call_later, collected_at_once, hush
 from shoal.worlds.simulated.network import Faults, HostDied, SimNetwork
 from shoal.worlds.simulated.referee import Foul, Referee
 from shoal.worlds.simulated.scenario import Scenario, draw_scenario, with_standbys
@@ -56,7 +55,7 @@ class Outcome:
 def run_seed(seed: int, *, failover: bool = False, kind: str = "") -> Outcome:
     """Run one seed to its end, with coordinators standing by if asked: "shared" or "members" (see `with_standbys`), or
     what the seed draws. Raises `Foul` (or whatever broke)."""
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    hush()
     torch.set_num_threads(1)
     began = time.process_time()
     with collected_at_once():

@@ -14,6 +14,7 @@ import gc
 import hashlib
 import heapq
 import itertools
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
@@ -275,6 +276,15 @@ def collected_at_once() -> Iterator[None]:
         gc.collect(0)
         if was_on:
             gc.enable()
+
+
+def hush() -> None:
+    """Trouble that is simulated is no news: asyncio says nothing of killed tasks, and what services warn of is for
+    whoever listens, not for a terminal on which a bar moves."""
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    shoal = logging.getLogger("shoal")
+    if not shoal.handlers:
+        shoal.addHandler(logging.NullHandler())
 
 
 def call_later(loop: SimLoop, delay_s: float, callback: Callable[[], None]) -> None:

@@ -26,6 +26,7 @@ TINY = (
     "evaluation.batches=4",
 )
 USUALLY_4 = ("membership.usual_nodes=4",)
+SPARE = ("strategy.schedule.steps=2", "strategy.merge.kind=add-delta")
 PLAIN_SGD = ("inner.kind=sgd", "inner.clip=null", "inner.lr=0.3")
 FIELDS = {
     "preset",
@@ -153,6 +154,35 @@ def test_a_batch_of_ones_own_brings_its_own_warm_up(corpus: str) -> None:
             (*USUALLY_4, "membership.scaling=rate"),
             "a fleet of 1 has another outer rate",
         ),
+        ("lockstep", "auto", ("budget={tokens: 1000}",), "by planner.kind aware and without budget.rounds"),
+        (
+            "lockstep",
+            "auto",
+            ("budget={tokens: 1000}", "strategy.planner.kind=naive"),
+            "by schedule.hide and without budget.rounds",
+        ),
+        (
+            "lockstep",
+            "local-sgd",
+            (*SPARE, "strategy.schedule.overlap=5", "strategy.schedule.hide=0.5"),
+            "by schedule.hide and without budget.rounds",
+        ),
+        (
+            "lockstep",
+            "local-sgd",
+            (*SPARE, "strategy.schedule.overlap=1", "strategy.planner.kind=aware"),
+            "how many steps schedule.overlap is",
+        ),
+        (
+            "lockstep",
+            "local-sgd",
+            (
+                "strategy.planner.kind=aware",
+                "strategy.codec.error_feedback=true",
+                "strategy.codec.choices=[{kind: two-bit}]",
+            ),
+            "which of codec.choices",
+        ),
         ("simulated", "halos", (), "do not fill 2 regions"),
     ],
 )
@@ -171,6 +201,16 @@ def test_a_fleet_of_the_usual_size_has_nothing_to_scale(corpus: str, scaling: st
     question = _question(corpus, *USUALLY_4, f"membership.scaling={scaling}", workers=4)
     assert find_engine("lockstep", make_setup("local-sgd", question))
     assert find_engine("simulated", make_setup("local-sgd", replace(question, workers=1)))
+
+
+def test_a_budget_of_rounds_leaves_nothing_to_measured_times(corpus: str) -> None:
+    by_time = ("strategy.schedule.hide=0.01", "strategy.planner.kind=aware")
+    question = _question(corpus, "strategy.schedule.steps=2", steps=12)
+    planned = _one("local-sgd", replace(question, settings=(*question.settings, *by_time))).outcome
+    plain = compare(["local-sgd"], question, "lockstep", lambda text: None)[0].outcome
+    assert planned.steps == plain.steps == 12 and planned.rounds == plain.rounds == 6
+    assert planned.loss == pytest.approx(plain.loss, rel=1e-5)
+    assert find_engine("lockstep", make_setup("auto", _question(corpus)))
 
 
 @pytest.mark.parametrize(("loss", "sync_loss"), [(math.nan, 2.0), (2.0, math.inf), (math.inf, math.inf)])

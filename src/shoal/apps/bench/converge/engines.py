@@ -13,6 +13,7 @@ from shoal.apps.bench.converge.outcome import Outcome
 from shoal.apps.bench.converge.setup import Say, Setup
 from shoal.base.errors import ShoalError
 from shoal.strategy.elastic import member_batch, rate_factor
+from shoal.strategy.recipe import Recipe
 from shoal.training.spec import GptSpec
 
 Engine = Callable[[Setup, Say], Outcome]
@@ -60,8 +61,24 @@ def _not_in_lockstep(setup: Setup) -> str:
         return "its workers fold for one another"
     if recipe.privacy is not None or recipe.masking.on:
         return "its updates are hidden"
+    if why := _planned_by_time(recipe):
+        return why
     if member_batch(recipe, setup.workers) != setup.inner.batch_size:
         return f"by membership.scaling a fleet of {setup.workers} has another batch than inner.batch_size"
     if rate_factor(recipe, setup.workers) != 1.0:
         return f"by membership.scaling a fleet of {setup.workers} has another outer rate than the recipe's"
     return "" if isinstance(recipe.model, GptSpec) else "stacked workers are GPTs"
+
+
+def _planned_by_time(recipe: Recipe) -> str:
+    """What of the work of equal workers would depend on how long steps and lines take, which lockstep does not have; ""
+    if nothing does. A budget of rounds fixes the steps, for `schedule.hide` and for an aware planner."""
+    schedule, aware = recipe.strategy.schedule, recipe.strategy.planner.kind == "aware"
+    if recipe.budget.rounds is None and (aware or schedule.hide is not None):
+        which = "planner.kind aware" if aware else "schedule.hide"
+        return f"by {which} and without budget.rounds, measured times say how many steps a round has"
+    if aware and schedule.overlap:
+        return "by planner.kind aware, measured times say how many steps schedule.overlap is"
+    if aware and recipe.strategy.codec.choices:
+        return "by planner.kind aware, measured times say which of codec.choices is taken"
+    return ""
