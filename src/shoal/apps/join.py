@@ -38,7 +38,7 @@ def join(
     home: Annotated[Path | None, typer.Option(help="Where keys and data live (default ~/.shoal).")] = None,
     name: Annotated[str, typer.Option(help="What others see of you.")] = "",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Processor threads to use.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, max=1024, help="Processor threads to use.")] = None,
     gpu_memory: Annotated[str | None, typer.Option(help="At most this much, e.g. 4GiB.")] = None,
     max_up: Annotated[
         str | None,

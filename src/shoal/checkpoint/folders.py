@@ -102,7 +102,7 @@ def write_folder(
             index=index,
         )
         (proof / "vertex.json").write_bytes(msgspec.json.format(msgspec.json.encode(about)))
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
         raise ShoalError(
             "SH-DISK-02",
             f"{folder} cannot be written: {error}",

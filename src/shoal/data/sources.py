@@ -69,6 +69,8 @@ def find_files(path: str | tuple[str, ...]) -> list[Path]:
             files = set(_files_of(pattern))
         except OSError as error:
             raise _unreadable(pattern, error.strerror or str(error)) from error
+        except ValueError as error:  # A character that no path can hold.
+            raise _unreadable(repr(pattern), str(error)) from error
         if not files:
             raise _unreadable(pattern, "there is no such file")
         found |= files

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import nn
 
@@ -46,7 +47,7 @@ def export_huggingface(
             _save_text_model(model_spec, manifest, params, end, folder)
         else:
             _save_arrays_model(model_spec, manifest, params, folder)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:  # The latter for a full disk, too.
         raise ShoalError(
             "SH-DISK-02", f"{folder} cannot be written: {error}", "choose another folder, or free space"
         ) from error
@@ -123,6 +124,12 @@ def _llama_layer(spec: GptSpec, ours: Tensors, block: str, layer: str) -> Tensor
 
 def _rebuilt(spec: AnyModelSpec, manifest: Manifest, params: torch.Tensor) -> nn.Module:
     model = build_model(spec, manifest, seed=0)
+    if sum(parameter.numel() for parameter in model.parameters()) != params.numel():
+        raise ShoalError(
+            "SH-MODEL-01",
+            "the model built here has other tensors than the run's",
+            "install the organiser's versions of shoal, torch and transformers",
+        )
     load_into(model, params.detach().cpu())
     return model
 
@@ -138,7 +145,10 @@ def _save_tokenizer(data: bytes, context: int, folder: Path) -> int | None:
     )
     if END_OF_TEXT in tokenizer.get_vocab():
         tokenizer.eos_token = END_OF_TEXT
-    tokenizer.save_pretrained(folder)
+    try:
+        tokenizer.save_pretrained(folder)
+    except Exception as error:  # the library raises bare Exception for a disk that is full
+        raise OSError(str(error)) from error
     end: int | None = tokenizer.eos_token_id
     return end
 

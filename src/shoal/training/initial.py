@@ -20,7 +20,9 @@ _DEVIATION = math.sqrt(_DRAWS * (65536**2 - 1) / 12)
 
 
 def fill_normal(parameter: nn.Parameter, seed: int, name: str, deviation: float) -> None:
-    """Fill with bell-shaped noise of this standard deviation and mean zero."""
+    """Fill with bell-shaped noise of this standard deviation and mean zero; a parameter without memory stays so."""
+    if parameter.is_meta:
+        return
     key = blake3.blake3(f"shoal/initial/{seed}/{name}".encode()).digest(length=16)
     words = np.random.Philox(key=int.from_bytes(key, "little")).random_raw(parameter.numel())
     sums = words.astype("<u8").view("<u2").reshape(-1, _DRAWS).sum(axis=1, dtype=np.int64)

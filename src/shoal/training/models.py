@@ -7,13 +7,16 @@ and whatever its family, a model is trained through `loss_of` alone.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
+import psutil
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from shoal.base.errors import ShoalError
+from shoal.base.units import show_bytes
 from shoal.data.dataset import Batch
 from shoal.data.manifest import Manifest
 from shoal.training.gpt import build_gpt
@@ -23,6 +26,9 @@ from shoal.training.vision import build_vision
 
 BuildableSpec = GptSpec | TransformersSpec | MlpSpec | CnnSpec | ResnetSpec
 AnyModelSpec = BuildableSpec | OwnModelSpec
+COPIES = 3
+"""How many times a model lies in memory at least, whatever is done with it: itself, the flat state, and that in bytes.
+"""
 
 
 def build_model(spec: AnyModelSpec, manifest: Manifest, seed: int, *, allow_code: bool = False) -> nn.Module:
@@ -33,8 +39,12 @@ def build_model(spec: AnyModelSpec, manifest: Manifest, seed: int, *, allow_code
     if manifest.kind != wanted:
         raise _misfit(f"a {spec.kind} model needs {wanted}, and the data is {manifest.kind}")
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed % (1 << 63))
-        model = _build(spec, manifest, seed, allow_code)
+        try:
+            _check_room(spec, manifest)
+            torch.manual_seed(seed % (1 << 63))
+            model = _build(spec, manifest, seed, allow_code)
+        except (RuntimeError, MemoryError, OverflowError, TypeError) as error:  # Sizes that no memory has.
+            raise _misfit(str(error).partition("\n")[0]) from error
     _check_parameters_only(model)
     return model
 
@@ -50,6 +60,24 @@ def _build(spec: BuildableSpec, manifest: Manifest, seed: int, allow_code: bool)
     if not isinstance(spec, MlpSpec) and len(manifest.sample_shape) not in (2, 3):
         raise _misfit(f"a {spec.kind} needs images, and samples have shape {manifest.sample_shape}")
     return build_vision(spec, manifest.sample_shape, manifest.classes, seed)
+
+
+def _check_room(spec: BuildableSpec, manifest: Manifest) -> None:
+    """Refuse what this machine cannot hold before it is filled: the system would end the process, not the attempt."""
+    if isinstance(spec, TransformersSpec) and spec.weights:
+        return  # Of a folder's weights only the folder knows the size.
+    try:
+        with torch.device("meta"):
+            model = _build(spec, manifest, 0, allow_code=False)
+    except (ShoalError, RuntimeError, OverflowError, TypeError):
+        return  # Building it in earnest says why, or can what building it without memory cannot.
+    size_bytes = sum(tensor.nbytes for tensor in chain(model.parameters(), model.buffers()))
+    free_bytes = psutil.virtual_memory().available
+    if COPIES * size_bytes > free_bytes:
+        raise _misfit(
+            f"it takes {show_bytes(size_bytes)}, {COPIES} times that must fit into memory, and of this machine's "
+            f"{show_bytes(free_bytes)} are free"
+        )
 
 
 def logits_of(model: Callable[..., Any], inputs: torch.Tensor) -> torch.Tensor:

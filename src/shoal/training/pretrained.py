@@ -23,7 +23,7 @@ def build_pretrained(spec: TransformersSpec, vocab_size: int, context: int, allo
         model = _from_weights(spec, allow_code) if spec.weights else _fresh(spec, vocab_size, context)
     except Exception as error:  # a configuration can fail inside the library in any of its ways
         raise _unbuildable(f"{spec.weights or spec.architecture}: {error}") from error
-    _check_fits(model.config, vocab_size, context)
+    _check_fits(model.config.get_text_config(), vocab_size, context)
     model.config.use_cache = False
     built: nn.Module = model
     return built
@@ -32,11 +32,14 @@ def build_pretrained(spec: TransformersSpec, vocab_size: int, context: int, allo
 def portable(spec: TransformersSpec) -> TransformersSpec:
     """The same model described by its configuration alone, for machines that do not have the weights' folder.
 
-    They build it empty and load the run's parameters into it.
+    They build it empty and load the run's parameters into it. Raises SH-MODEL-01.
     """
     if spec.weights is None:
         return spec
-    config = _read_config(spec, allow_code=False).to_diff_dict()
+    try:
+        config = _read_config(spec, allow_code=False).to_diff_dict()
+    except Exception as error:  # as above
+        raise _unbuildable(f"{spec.weights}: {error}") from error
     architecture = config.pop("model_type")
     settled = {
         key: value for key, value in config.items() if key not in ("architectures", "transformers_version")
@@ -55,15 +58,16 @@ def _fresh(spec: TransformersSpec, vocab_size: int, context: int) -> Any:
         raise ValueError("transformers knows no such architecture")
     # Marks outside a small vocabulary are an error for generation, so there are none unless asked for.
     settings = {"vocab_size": vocab_size, "max_position_embeddings": context}
+    # Where both are given, the library drops what the recipe says by the architecture's own name.
+    own_names = library.CONFIG_MAPPING[spec.architecture].attribute_map
+    settings = {name: value for name, value in settings.items() if own_names.get(name) not in spec.config}
     marks = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     config = library.AutoConfig.for_model(spec.architecture, **{**settings, **marks, **spec.config})
     _silence_dropout(config, spec.config)
-    return library.AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    return library.AutoModelForCausalLM.from_config(config, dtype=torch.float32, trust_remote_code=False)
 
 
 def _from_weights(spec: TransformersSpec, allow_code: bool) -> Any:
-    if not Path(spec.weights or "").is_dir():
-        raise ValueError("there is no such folder")
     return transformers_library().AutoModelForCausalLM.from_pretrained(
         spec.weights,
         config=_read_config(spec, allow_code),
@@ -74,6 +78,8 @@ def _from_weights(spec: TransformersSpec, allow_code: bool) -> Any:
 
 
 def _read_config(spec: TransformersSpec, allow_code: bool) -> Any:
+    if not Path(spec.weights or "").is_dir():
+        raise ValueError("there is no such folder")
     config = transformers_library().AutoConfig.from_pretrained(
         spec.weights, local_files_only=True, trust_remote_code=allow_code, **spec.config
     )

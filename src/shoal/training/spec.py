@@ -49,7 +49,7 @@ class TransformersSpec(Section):
     """A model type that `transformers` knows, such as gpt2, gpt_neo or llama."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Overrides of the architecture's default configuration."""
-    weights: str | None = None
+    weights: str | None = Field(default=None, min_length=1)
     """A local folder to start from; nothing is ever downloaded."""
 
 

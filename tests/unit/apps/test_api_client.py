@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from shoal.apps import cli
 from shoal.apps.api.client import ApiClient, as_sent
 from shoal.apps.api.models import RunStatus, RunSummary
+from shoal.apps.api.problems import INTERNAL
 from shoal.apps.recipes import shipped
 from shoal.base.errors import ShoalError
 
@@ -42,12 +43,12 @@ def status(coordinator: Serving) -> dict[str, Any]:
 
 
 @contextmanager
-def _answering(content: bytes) -> Iterator[ApiClient]:
+def _answering(content: bytes, status: int = 200) -> Iterator[ApiClient]:
     """A server that says one thing, as a coordinator of another version might."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -149,6 +150,14 @@ def test_what_is_not_an_answer_at_all(content: bytes) -> None:
     with _answering(content) as api, pytest.raises(ShoalError) as caught:
         api.health()
     assert caught.value.code == "SH-API-04"
+
+
+def test_a_failure_that_nobody_foresaw_is_not_a_wrong_address() -> None:
+    problem = {"title": INTERNAL, "status": 500, "detail": "its log has the details"}
+    with _answering(json.dumps(problem).encode(), 500) as api, pytest.raises(ShoalError) as raised:
+        api.runs()
+    assert raised.value.code == "SH-API-04" and "its log has the details" in raised.value.cause
+    assert "--server" not in raised.value.next_step
 
 
 def test_a_missing_field(status: dict[str, Any]) -> None:

@@ -76,6 +76,7 @@ def test_refusals_have_their_codes(tmp_path: Path) -> None:
         assert _error(_join(ticket, tmp_path / "n", "--gpu-memory", "1GiB")).code == "SH-JOIN-10"
         assert _error(_join(ticket, tmp_path / "n", "--device", "warp")).code == "SH-DEVICE-01"
         assert _error(_join(ticket, tmp_path / "n", "--max-up", "fast")).code == "SH-CLI-01"
+        assert _error(_join(ticket, tmp_path / "n", "--threads", "99999999")).code == "SH-CLI-01"
         assert _join(ticket, tmp_path / "first").exit_code == 0
         assert _error(_join(ticket, tmp_path / "late")).code == "SH-JOIN-08"
 

@@ -180,7 +180,7 @@ def test_a_file_that_is_something_else(source: str, content: bytes, tmp_path: Pa
 
 
 @pytest.mark.parametrize("source", ["text", "jsonl", "parquet", "npz"])
-@pytest.mark.parametrize("path", ["", "x" * 5000, "/dev/zero", "PIPE"])
+@pytest.mark.parametrize("path", ["", "x" * 5000, "\0", "a\0/*", "/dev/zero", "PIPE"])
 def test_a_path_that_names_no_file(source: str, path: str, tmp_path: Path) -> None:
     if path == "PIPE":
         path = str(tmp_path / "pipe")

@@ -1,4 +1,5 @@
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -113,3 +114,23 @@ def test_a_folder_that_cannot_be_written(text_run: Run, tmp_path: Path) -> None:
     params = busy_params(build_model(spec, text_run.manifest, 0))
     with pytest.raises(ShoalError, match="SH-DISK-02"):
         export(text_run, spec, params, tmp_path / "file" / "folder")
+
+
+@pytest.mark.parametrize("room_bytes", [100, 2_700, 60_000])
+def test_a_disk_that_is_full_half_way(room_bytes: int, text_run: Run, tmp_path: Path) -> None:
+    """Of the tokeniser, of the form the library gives it, and of the weights: each is written by another library."""
+    spec = GptSpec(layers=2, width=64)
+    params = busy_params(build_model(spec, text_run.manifest, 0))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, before[1]))
+    try:
+        with pytest.raises(ShoalError, match="SH-DISK-02"):
+            export(text_run, spec, params, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_parameters_of_another_model(text_run: Run, tmp_path: Path) -> None:
+    params = busy_params(build_model(GptSpec(layers=1, width=32), text_run.manifest, 0))
+    with pytest.raises(ShoalError, match="SH-MODEL-01"):
+        export(text_run, GptSpec(layers=2, width=32), params, tmp_path)

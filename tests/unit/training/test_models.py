@@ -138,11 +138,49 @@ def test_data_of_the_other_kind_is_refused(name: str, manifest: Manifest) -> Non
         TransformersSpec(kind="transformers", config={**SMALL, "vocab_size": 100}),
         TransformersSpec(kind="transformers", config={**SMALL, "max_position_embeddings": 8}),
         TransformersSpec(kind="transformers", config={**SMALL, "num_attention_heads": "three"}),
+        TransformersSpec(kind="transformers", architecture="gpt2", config={**SMALL, "n_positions": 8}),
     ],
 )
 def test_models_that_do_not_fit_the_data(spec: Any) -> None:
     with pytest.raises(ShoalError, match="SH-MODEL-01"):
         build_model(spec, TOKENS, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "manifest"),
+    [
+        ({"kind": "gpt", "layers": 256, "width": 1 << 16}, TOKENS),
+        ({"kind": "gpt", "hidden": 10**13}, TOKENS),
+        ({"kind": "gpt", "hidden": 10**20}, TOKENS),
+        ({"kind": "gpt", "context": 10**12}, TOKENS),
+        ({"kind": "mlp", "layers": 64, "width": 1 << 16}, IMAGES),
+        ({"kind": "transformers", "config": {"hidden_size": 1 << 19, "num_hidden_layers": 1}}, TOKENS),
+    ],
+)
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_filled(
+    model: dict[str, Any], manifest: Manifest
+) -> None:
+    with pytest.raises(ShoalError, match="SH-MODEL-01"):
+        build_model(SPEC.validate_python(model), manifest, 0)
+
+
+def test_what_an_architecture_calls_a_setting_is_heeded() -> None:
+    config = {"n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 64}
+    model = build_model(TransformersSpec(kind="transformers", architecture="gpt2", config=config), TOKENS, 0)
+    assert model.get_parameter("transformer.wpe.weight").shape == (64, 16)
+
+
+def test_a_configurations_own_precision_does_not_make_the_model() -> None:
+    spec = TransformersSpec(kind="transformers", config={**SMALL, "dtype": "bfloat16"})
+    assert {parameter.dtype for parameter in build_model(spec, TOKENS, 0).parameters()} == {torch.float32}
+
+
+def test_a_folder_without_a_model_has_no_configuration_to_give(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        with pytest.raises(ShoalError, match="SH-MODEL-01"):
+            portable(TransformersSpec(kind="transformers", weights=str(folder)))
+    with pytest.raises(ValueError, match="weights"):
+        SPEC.validate_python({"kind": "transformers", "weights": ""})
 
 
 def test_convolutions_need_images() -> None:

@@ -18,6 +18,8 @@ from shoal.base.errors import CODES, ShoalError
 
 log = logging.getLogger("shoal.api")
 MEDIA_TYPE = "application/problem+json"
+INTERNAL = "internal error"
+"""The title of what nobody foresaw: it has no code."""
 _STATUS = {
     "SH-API-01": 401,
     "SH-API-02": 404,
@@ -93,4 +95,4 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
 async def _unexpected(_: Request, error: Exception) -> JSONResponse:
     log.error("request_failed", exc_info=error)
     words = "the coordinator failed on this request; its log has the details"
-    return _answer(Problem(title="internal error", status=500, detail=words))
+    return _answer(Problem(title=INTERNAL, status=500, detail=words))

@@ -112,7 +112,8 @@ class Session:
         except ShoalError as error:
             if error.code == "SH-JOIN-10":
                 return _Answer(503, str(error).encode(), ends=True)
-            log.exception("peer_request_failed", extra={"path": request.path})
+            said = {"path": request.path, "code": error.code, "cause": error.cause, "next": error.next_step}
+            log.error("peer_request_failed", extra=said)
             return _Answer(500, error.code.encode(), ends=True)
         except ChannelClosed:
             raise

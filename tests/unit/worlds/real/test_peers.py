@@ -183,6 +183,19 @@ def test_missing_refused_broken_and_then_still_well(tmp_path: Path) -> None:
     run(main())
 
 
+def test_what_is_known_to_go_wrong_is_told_without_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with serving(tmp_path / "s", Shelf()) as (_, peer), client(tmp_path / "c") as host:
+            with pytest.raises(ChannelClosed, match="500"):
+                await host.get(peer, "full", 0, 10, timeout_s=TIMEOUT_S)
+
+    run(main())
+    (told,) = [record for record in caplog.records if record.msg == "peer_request_failed"]
+    assert told.exc_info is None and vars(told)["code"] == "SH-DISK-01"
+
+
 def test_a_put_arrives_with_its_sender(tmp_path: Path) -> None:
     sender = Identity.generate()
     shelf = Shelf()

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from shoal.base.errors import ShoalError
 from shoal.base.host import Peer, Refused
 from shoal.base.ids import NodeId
 from shoal.wire.identity import Identity
@@ -30,6 +31,8 @@ class Shelf:
         self.lock = threading.Lock()
 
     def get(self, path: str, start: int, stop: int | None) -> bytes | None:
+        if path == "full":
+            raise ShoalError("SH-DISK-01", "no room for it", "free some space")
         if path == "broken":
             raise RuntimeError("this resource is broken")
         found = self.content.get(path)
