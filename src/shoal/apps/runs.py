@@ -264,11 +264,20 @@ def ticket(
     _answer(answer, f"shoal join {answer.ticket}", there.as_json)
 
 
+def _named(text: str) -> Path:
+    """The path, if it is one: nothing, which a variable without a value is, would be the folder that one is in."""
+    if not text:
+        raise typer.BadParameter("it is empty, and names no folder; `.` is the one that you are in")
+    return Path(text)
+
+
 @app.command()
 @grouped
 def export(
     run: RunName,
-    folder: Annotated[Path, typer.Argument(help="Where the model goes; made if needed.")],
+    folder: Annotated[
+        Path, typer.Argument(parser=_named, metavar="folder", help="Where the model goes; made if needed.")
+    ],
     there: Asked,
 ) -> None:
     """Write the run's last saved state as a folder.

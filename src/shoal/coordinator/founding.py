@@ -35,7 +35,7 @@ from shoal.strategy.private import guarantee_of
 from shoal.strategy.recipe import Recipe
 from shoal.strategy.signing import founder
 from shoal.training.flat import layout_of
-from shoal.training.models import build_model
+from shoal.training.models import build_model, check_causal
 from shoal.training.pretrained import portable
 from shoal.training.spec import TransformersSpec
 from shoal.wire.identity import Identity
@@ -225,6 +225,8 @@ def as_logged(recipe: Recipe) -> str:
 def first_state(recipe: Recipe, manifest: Manifest, *, allow_code: bool = False) -> State:
     """The state a run of this recipe on this data begins with: a function of the two alone."""
     model = build_model(recipe.model, manifest, recipe.seed, allow_code=allow_code)
+    if isinstance(recipe.model, TransformersSpec):
+        check_causal(model, manifest)
     layout = layout_of(model, recipe.strategy.schedule.fragments)
     params = [parameter.detach().reshape(-1).float() for _, parameter in model.named_parameters()]
     return initial_state(layout, torch.cat(params), recipe.strategy.fold_rules().slots)

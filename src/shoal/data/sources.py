@@ -7,6 +7,7 @@ for validation looks like the rest.
 
 from __future__ import annotations
 
+import codecs
 import glob
 import importlib
 import importlib.util
@@ -146,7 +147,7 @@ def _read(path: Path) -> bytes:
 def _jsonl_rows(files: list[Path], field: str) -> Iterator[bytes]:
     decoder = msgspec.json.Decoder()
     for file in files:
-        for number, line in enumerate(_read(file).splitlines(), start=1):
+        for number, line in enumerate(_read(file).removeprefix(codecs.BOM_UTF8).splitlines(), start=1):
             if not line.strip():
                 continue
             try:

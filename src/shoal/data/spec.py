@@ -40,6 +40,9 @@ TokenizerSpec = Annotated[
 ]
 
 
+Paths = str | Annotated[tuple[str, ...], Field(min_length=1)]
+
+
 class _Source(Section):
     validation_fraction: float = Field(default=0.05, gt=0, le=0.5)
 
@@ -63,14 +66,14 @@ class TextSource(_Text):
     """A text file, a folder of them (recursively), or glob patterns."""
 
     source: Literal["text"]
-    path: str | tuple[str, ...]
+    path: Paths
 
 
 class JsonlSource(_Text):
     """One JSON object a line; `field` holds the text."""
 
     source: Literal["jsonl"]
-    path: str | tuple[str, ...]
+    path: Paths
     field: str = "text"
 
 
@@ -78,7 +81,7 @@ class ParquetSource(_Text):
     """A column of text in Parquet files. Needs the extra `parquet`."""
 
     source: Literal["parquet"]
-    path: str | tuple[str, ...]
+    path: Paths
     column: str = "text"
 
 

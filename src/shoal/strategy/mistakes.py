@@ -113,6 +113,8 @@ def _line(item: Any, schema: type[BaseModel]) -> str:
             tag = context["discriminator"].strip("'")
             what = f"found {shown(found[tag])}" if isinstance(found, dict) and tag in found else "missing"
             return f"{path}.{tag}: {what}; allowed: {', '.join(_tags(section, tag))}"
+        case "too_short":
+            return f"{path}: found {shown(found)}; allowed: at least {context['min_length']} of them"
         case _:
             allowed = item["msg"].removeprefix("Input should be ")
             return f"{path}: found {shown(found)}; allowed: {allowed}"

@@ -29,6 +29,9 @@ AnyModelSpec = BuildableSpec | OwnModelSpec
 COPIES = 3
 """How many times a model lies in memory at least, whatever is done with it: itself, the flat state, and that in bytes.
 """
+TRIED_TOKENS = 8
+ROUNDING = 1e-4
+"""What a change of the last token may change of earlier predictions, beside its own: experts sum in another order."""
 
 
 def build_model(spec: AnyModelSpec, manifest: Manifest, seed: int, *, allow_code: bool = False) -> nn.Module:
@@ -77,6 +80,30 @@ def _check_room(spec: BuildableSpec, manifest: Manifest) -> None:
         raise _misfit(
             f"it takes {show_bytes(size_bytes)}, {COPIES} times that must fit into memory, and of this machine's "
             f"{show_bytes(free_bytes)} are free"
+        )
+
+
+def check_causal(model: nn.Module, manifest: Manifest) -> None:
+    """Refuse a model that cannot be given windows of tokens, or that sees the token it is to predict: SH-MODEL-01.
+
+    Not every architecture that `transformers` offers as a causal one is: BERT as it comes would learn to copy.
+    """
+    model.eval()
+    tokens = torch.arange(min(manifest.context, TRIED_TOKENS))[None] % manifest.vocab_size
+    changed = tokens.clone()
+    changed[0, -1] = (changed[0, -1] + 1) % manifest.vocab_size
+    try:
+        with torch.no_grad():
+            difference = (logits_of(model, tokens) - logits_of(model, changed)).abs().amax(dim=(0, 2))
+    except Exception as error:  # as wherever the library's own code runs
+        raise _misfit(f"it does not take windows of tokens: {error}".partition("\n")[0]) from error
+    if len(difference) != tokens.shape[1]:
+        raise _misfit(f"it gives {len(difference)} predictions for {tokens.shape[1]} tokens")
+    if len(difference) > 1 and difference[:-1].max() > ROUNDING * difference[-1]:
+        raise ShoalError(
+            "SH-MODEL-01",
+            f"{type(model).__name__} sees the tokens that it is to predict, and would learn to copy them",
+            "set model.config.is_decoder to true where the architecture has it, or take a causal one: llama, gpt2",
         )
 
 

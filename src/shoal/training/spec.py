@@ -46,7 +46,8 @@ class TransformersSpec(Section):
 
     kind: Literal["transformers"]
     architecture: str = "llama"
-    """A model type that `transformers` knows, such as gpt2, gpt_neo or llama."""
+    """A model type that `transformers` knows, such as gpt2, gpt_neo or llama; bert and its like need `config:
+    {is_decoder: true}`, since they see the tokens that they are to predict otherwise."""
     config: dict[str, Any] = Field(default_factory=dict)
     """Overrides of the architecture's default configuration."""
     weights: str | None = Field(default=None, min_length=1)

@@ -45,6 +45,7 @@ def test_help_imports_nothing_heavy() -> None:
         (["--nonsense"], "--nonsense", "shoal --help"),
         (["run", "nonsense"], "nonsense", "shoal run --help"),
         (["run", "show"], "run", "shoal run show --help"),
+        (["run", "export", "abc", ""], "it is empty", "shoal run export --help"),
         (["serve", "--port", "x"], "--port", "shoal serve --help"),
     ],
 )

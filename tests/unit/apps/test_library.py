@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import shoal
-from shoal.apps.library.loop import Handover, LoopTrainer
+from shoal.apps.library.loop import Handover, LoopTrainer, Report
 from shoal.apps.library.optimizers import encode_optimizer, restore_optimizer
 from shoal.apps.logs_checking import verified_view
 from shoal.apps.logs_reading import find_log
@@ -167,3 +167,85 @@ def test_an_optimisers_state_survives_as_bytes(kind: str) -> None:
             restore_optimizer(two, bad)
     with pytest.raises(ShoalError, match="SH-DISK-02"):
         restore_optimizer(torch.optim.Adamax(models[1].parameters()), data)
+
+
+def test_parameters_that_a_loop_gives_other_storage_are_still_the_runs() -> None:
+    model = _model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    handover = Handover()
+    trainer = LoopTrainer(model, optimizer, lambda: 0.0, handover, fragments=1)
+    for parameter in model.parameters():
+        parameter.data = parameter.data - 1.0  # as many optimisers of one's own do
+    moved = _flat(model).clone()
+    handover.report(Report(1.0))
+    trainer.step(np.arange(4), 1)
+    assert torch.equal(trainer.params(), moved)
+    trainer.load(moved + 1)
+    assert torch.equal(_flat(model), moved + 1)
+    model.double()
+    handover.report(Report(1.0))
+    with pytest.raises(ShoalError, match=r"SH-MODEL-01.*weight has become another"):
+        trainer.step(np.arange(4), 2)
+
+
+def test_what_was_in_evaluation_mode_stays_so() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+    model[1].eval()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def fails() -> float:
+        assert not model[0].training
+        raise ZeroDivisionError
+
+    trainer = LoopTrainer(model, optimizer, fails, Handover(), fragments=1)
+    with pytest.raises(ZeroDivisionError):
+        trainer.evaluate(1)
+    assert model.training and model[0].training and not model[1].training
+
+
+class _Counting(torch.optim.Optimizer):
+    """One tensor for all parameters, and one value beside them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__(model.parameters(), {"lr": 0.1})
+        count = torch.zeros(1)
+        for parameter in model.parameters():
+            self.state[parameter]["count"] = count
+        self.state["all"]["seen"] = 3  # type: ignore[index]
+
+
+def test_an_optimiser_may_share_a_tensor_and_keep_what_belongs_to_no_parameter() -> None:
+    one, two = _Counting(_model()), _Counting(_model())
+    two.state["all"]["seen"] = 0  # type: ignore[index]
+    restore_optimizer(two, encode_optimizer(one))
+    assert two.state["all"]["seen"] == 3  # type: ignore[index]
+
+
+def test_an_error_in_the_loop_leaves_the_home_free_for_joining_again(tmp_path: Path) -> None:
+    model = _model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with shoal.coordinate(_model(), items=64, batch_size=4, recipe=RECIPE, home=tmp_path / "o") as run:
+        with (
+            pytest.raises(ZeroDivisionError),
+            shoal.join(run.ticket, model, optimizer, evaluate=lambda: 0.5, home=tmp_path / "n") as joined,
+        ):
+            for _ in joined:
+                raise ZeroDivisionError
+        with pytest.raises(ShoalError, match=r"SH-RUN-01.*joined before"), joined:
+            pass
+        with shoal.join(run.ticket, model, optimizer, evaluate=lambda: 0.5, home=tmp_path / "n") as joined:
+            for _ in joined:
+                joined.report(_step(model, optimizer))
+        assert joined.ended == "3 rounds done"
+    with pytest.raises(ShoalError, match=r"SH-RUN-01.*coordinated before"), run:
+        pass
+
+
+def test_things_in_the_wrong_order_are_refused_and_do_not_wait_for_ever(tmp_path: Path) -> None:
+    run = shoal.coordinate(_model(), items=64, batch_size=4, recipe=RECIPE, home=tmp_path)
+    with pytest.raises(ShoalError, match=r"SH-RUN-01.*nobody coordinates"):
+        run.wait()
+    with pytest.raises(ShoalError, match=r"SH-RECIPE-02.*a dict of sections"):
+        shoal.coordinate(_model(), items=64, batch_size=4, recipe="mine.yaml", home=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(ShoalError, match=r"SH-MODEL-01.*float16"):
+        shoal.coordinate(_model().half(), items=64, batch_size=4, recipe=RECIPE, home=tmp_path)

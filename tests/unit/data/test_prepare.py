@@ -1,3 +1,4 @@
+import codecs
 import io
 import json
 import os
@@ -83,6 +84,13 @@ def test_jsonl(tmp_path: Path) -> None:
     section = {"source": "jsonl", "path": str(tmp_path / "a.jsonl"), "field": "body", "context": 8}
     manifest, store = prepared(section)
     assert b"document 7 document 7" in train_bytes(manifest, store)
+
+
+def test_jsonl_as_other_systems_write_it(tmp_path: Path) -> None:
+    rows = [json.dumps({"text": f"document {n} " * 5}) for n in range(50)]
+    (tmp_path / "a.jsonl").write_bytes(codecs.BOM_UTF8 + "\r\n".join(rows).encode())
+    manifest, store = prepared({"source": "jsonl", "path": str(tmp_path / "a.jsonl"), "context": 8})
+    assert b"document 0 document 0" in train_bytes(manifest, store)
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -54,6 +54,11 @@ def test_another_piece_does_not_inherit_the_presets_parameters() -> None:
     assert strategy.outer.params() == {}
 
 
+def test_a_list_of_no_paths_is_not_taken_for_empty_data() -> None:
+    error = refusal(changed("data", {"source": "text", "path": []}))
+    assert error.code == "SH-RECIPE-02" and "data.path: found []; allowed: at least 1 of them" in error.cause
+
+
 def test_what_the_log_could_not_hold_is_refused_wherever_it_stands() -> None:
     odd = {
         "inner.eps": "inner.eps: .inf",

@@ -15,7 +15,7 @@ from torch import nn
 from shoal.base.errors import ShoalError
 from shoal.data.manifest import Manifest
 from shoal.training.initial import fill_normal
-from shoal.training.models import build_model, draws_noise, head_of, loss_of
+from shoal.training.models import build_model, check_causal, draws_noise, head_of, loss_of
 from shoal.training.pretrained import portable
 from shoal.training.spec import GptSpec, ModelSpec, TransformersSpec
 
@@ -217,3 +217,26 @@ def test_code_beside_weights_does_not_run(tmp_path: Path) -> None:
 
 def test_the_tiny_model_is_tiny() -> None:
     assert sum(p.numel() for p in build_model(TINY, TOKENS, 0).parameters()) < 50_000
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words"),
+    [("bert", "sees the tokens that it is to predict"), ("roberta", "does not take")],
+)
+def test_a_model_that_does_not_predict_the_next_token_is_refused(architecture: str, words: str) -> None:
+    spec = TransformersSpec(kind="transformers", architecture=architecture, config=SMALL)
+    with pytest.raises(ShoalError, match=f"SH-MODEL-01.*{words}"):
+        check_causal(build_model(spec, TOKENS, 0), TOKENS)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "more"),
+    [
+        ("llama", {}),
+        ("mixtral", {"num_local_experts": 4, "num_key_value_heads": 2}),
+        ("bert", {"is_decoder": True}),
+    ],
+)
+def test_a_model_that_predicts_the_next_token_is_taken(architecture: str, more: dict[str, Any]) -> None:
+    spec = TransformersSpec(kind="transformers", architecture=architecture, config={**SMALL, **more})
+    check_causal(build_model(spec, TOKENS, 0), TOKENS)

@@ -56,6 +56,11 @@ class Background(Generic[T]):
         if self._task is not None:
             self.call(self._task.cancel)
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until the coroutine is over, whatever came of it; False if that took longer."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
     @property
     def over(self) -> bool:
         return self._result.done()

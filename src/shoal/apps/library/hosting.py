@@ -27,12 +27,13 @@ from shoal.apps.home import find_home
 from shoal.apps.library.background import Background
 from shoal.apps.library.loop import check_some
 from shoal.apps.unfounded import clear_unfounded
+from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
 from shoal.coordinator.founding import Founded, found_with
 from shoal.coordinator.service import CoordinatorService
 from shoal.data.manifest import Manifest
 from shoal.replica.state import State, initial_state
-from shoal.strategy.mistakes import check_plain
+from shoal.strategy.mistakes import NEXT_STEP, check_plain, shown
 from shoal.strategy.recipe import Recipe, parse_recipe
 from shoal.training.flat import layout_of
 from shoal.wire.ticket import Ticket, show_ticket
@@ -62,6 +63,10 @@ def coordinate(
     membership, see docs/recipes.md). Use the result in a `with` statement. Raises SH-RECIPE-02 or -03, or SH-MODEL-01.
     """
     check_some(model)
+    if not isinstance(recipe, Mapping):
+        raise ShoalError(
+            "SH-RECIPE-02", f"recipe: found {shown(recipe)}; allowed: a dict of sections", NEXT_STEP
+        )
     sections = {
         **recipe,
         "model": {"kind": "own", "description": type(model).__name__},
@@ -112,6 +117,12 @@ class Coordinating:
         self._background: Background[None] | None = None
 
     def __enter__(self) -> Coordinating:
+        if self._background is not None:
+            raise ShoalError(
+                "SH-RUN-01",
+                "this run has been coordinated before",
+                "call shoal.coordinate again for another run",
+            )
         self._background = Background("shoal coordinator", self._serve, self._release)
         self._up.wait()
         if self._background.over:
@@ -127,8 +138,14 @@ class Coordinating:
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the run is over and its final state saved; False if that took longer than `timeout_s`."""
+        if self._background is None:
+            raise ShoalError(
+                "SH-RUN-01",
+                "nobody coordinates the run",
+                "write `with shoal.coordinate(...) as run:` around it",
+            )
         over = self._finished.wait(timeout_s)
-        if self._background is not None and self._background.over:
+        if self._background.over:
             self._background.result()
         return over
 

@@ -63,7 +63,7 @@ def join(
     check_model(model, optimizer)
     volunteer = Volunteer(
         folder=find_home(home).node,
-        name=name,
+        name=str(name),
         device=next(model.parameters()).device.type,
         limits=limits or Limits(),
         port=port,
@@ -99,6 +99,10 @@ class Joined:
         self._background: Background[str] | None = None
 
     def __enter__(self) -> Joined:
+        if self._background is not None:
+            raise ShoalError(
+                "SH-RUN-01", "this loop has joined before", "call shoal.join again, which resumes"
+            )
         self._background = Background("shoal node", self._take_part, self._handover.end)
         return self
 
@@ -109,12 +113,18 @@ class Joined:
         self._handover.quit()
         if self._background is not None:
             self._background.call(self._leaving.set)
-            reason = self._background.result(END_S) if error is None else ""
-            self.ended = self.ended or reason
+            # Also after an error: who joins again finds the home free, and the run knows that this one left.
+            if not self._background.wait(END_S):
+                self._background.cancel()
+                self.ended = self.ended or "left before the work had ended"
+            elif error is None:
+                self.ended = self.ended or self._background.result()
 
     def __iter__(self) -> Iterator[Indices]:
         if self._background is None:
-            raise RuntimeError("use `with shoal.join(...) as run:` around the loop")
+            raise ShoalError(
+                "SH-RUN-01", "the loop has not joined", "write `with shoal.join(...) as run:` around it"
+            )
         while True:
             self._hand_back()
             indices = self._handover.take()

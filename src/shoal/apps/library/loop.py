@@ -20,7 +20,7 @@ from shoal.apps.library.optimizers import encode_optimizer, restore_optimizer
 from shoal.base.errors import ShoalError
 from shoal.base.layout import Layout
 from shoal.data.assignment import Indices
-from shoal.training.flat import flatten
+from shoal.training.flat import flatten, view_of
 from shoal.training.trainer import StepResult
 
 
@@ -103,10 +103,12 @@ class LoopTrainer:
         return self._flat.params
 
     def load(self, params: torch.Tensor) -> None:
+        self._gather()
         self._flat.params.copy_(params)
 
     def step(self, indices: Indices, step_number: int) -> StepResult:
         report = self._handover.ask(indices)
+        self._gather()
         if not math.isfinite(report.loss):
             raise ShoalError(
                 "SH-TRAIN-01",
@@ -124,29 +126,49 @@ class LoopTrainer:
         restore_optimizer(self._optimizer, data)
 
     def evaluate(self, max_batches: int) -> float:
-        training = self._model.training
+        training = [module for module in self._model.modules() if module.training]
         self._model.eval()
-        with torch.no_grad():
-            loss = float(self._evaluate())
-        self._model.train(training)
-        return loss
+        try:
+            with torch.no_grad():
+                return float(self._evaluate())
+        finally:
+            for module in training:  # One by one: a part may have been in evaluation mode, and stays so.
+                module.training = True
+
+    def _gather(self) -> None:
+        """Parameters that the loop gave other storage, with what they hold: `p.data = p.data - lr * p.grad`."""
+        parameters = dict(self._model.named_parameters())
+        for spec in self._flat.layout.tensors:
+            home, parameter = view_of(self._flat.params, spec), parameters.get(spec.name)
+            if parameter is None or (parameter.shape, parameter.dtype, parameter.device) != (
+                home.shape,
+                home.dtype,
+                home.device,
+            ):
+                raise _unfit(
+                    f"parameter {spec.name} has become another since the loop joined",
+                    "convert, move and change the model before shoal.join, not after",
+                )
+            if parameter.data_ptr() != home.data_ptr() or not parameter.is_contiguous():
+                home.copy_(parameter.detach())
+                parameter.data = home
 
 
 def check_some(model: nn.Module) -> None:
-    """Refuse a model that has nothing to train. Raises SH-MODEL-01."""
+    """Refuse a model that has nothing to train, or not in float32. Raises SH-MODEL-01."""
     if next(model.parameters(), None) is None:
         raise _unfit("the model has no parameters", "give the module that is trained")
-
-
-def check_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Refuse what cannot be trained by a loop of one's own. Raises SH-MODEL-01."""
-    check_some(model)
     for name, parameter in model.named_parameters():
         if parameter.dtype != torch.float32:
             raise _unfit(
                 f"parameter {name} is {parameter.dtype}",
                 "keep parameters in float32; autocast inside the step is welcome",
             )
+
+
+def check_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Refuse what cannot be trained by a loop of one's own. Raises SH-MODEL-01."""
+    check_some(model)
     moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if moved.isdisjoint(map(id, model.parameters())):
         raise _unfit(

@@ -30,8 +30,11 @@ def encode_optimizer(optimizer: torch.optim.Optimizer) -> bytes:
     """Raises SH-TRAIN-01 where the state holds what cannot be written down."""
     state = optimizer.state_dict()
     flat = {f"{i}/{name}": value for i, own in state["state"].items() for name, value in own.items()}
+    # Copies: parameters may share a tensor of the state, and safetensors keeps none that share memory.
     tensors = {
-        key: flat[key].detach().cpu().contiguous() for key in sorted(flat) if torch.is_tensor(flat[key])
+        key: flat[key].detach().cpu().clone(memory_format=torch.contiguous_format)
+        for key in sorted(flat)
+        if torch.is_tensor(flat[key])
     }
     plain = {key: flat[key] for key in sorted(flat) if not torch.is_tensor(flat[key])}
     groups = [{key: _plain(value) for key, value in group.items()} for group in state["param_groups"]]
@@ -58,13 +61,14 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, data: bytes) -> None:
         raise _malformed(str(error)) from error
     if header.kind != type(optimizer).__name__:
         raise _malformed(f"it belongs to {header.kind}")
-    state: dict[int, dict[str, Any]] = {}
+    state: dict[int | str, dict[str, Any]] = {}
     for key, value in {**header.plain, **tensors}.items():
         number, _, name = key.partition("/")
-        state.setdefault(int(number), {})[name] = value
+        # What an optimiser keeps for all parameters together has a name and no number.
+        state.setdefault(int(number) if number.isdecimal() else number, {})[name] = value
     try:
         optimizer.load_state_dict({"state": state, "param_groups": header.groups})
-    except (ValueError, KeyError, RuntimeError) as error:
+    except (ValueError, KeyError, RuntimeError, TypeError, AttributeError) as error:
         raise _malformed(str(error)) from error
 
 
