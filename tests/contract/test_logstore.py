@@ -293,8 +293,17 @@ def test_an_altered_kept_value_is_named(sql_place: Place) -> None:
     assert caught.value.code == "SH-LOG-01"
 
 
-def test_the_password_is_in_no_message() -> None:
-    url = "postgresql://someone:hunter2@127.0.0.1:1/nothing"
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://someone:hunter2@127.0.0.1:1/nothing",
+        "postgresql://someone@127.0.0.1:1/nothing?password=hunter2",
+        "postgresql://someone:hunter2@127.0.0.1:port/nothing",
+        "post-gres://someone:hunter2@127.0.0.1:1/nothing",
+        "my-sql://someone:hunter2@127.0.0.1:1/nothing",
+    ],
+)
+def test_the_password_is_in_no_message(url: str) -> None:
     with pytest.raises(ShoalError) as caught:
         SqlLogStore(url)
     assert caught.value.code == "SH-LOG-04"
@@ -320,6 +329,14 @@ def sqlite_file(tmp_path: Path) -> Path:
             store.append(RUN, position, b"entry %02d " % position * 40)
         store.keep(RUN, "claim.a", b"promise")
     return file
+
+
+def test_an_entry_whose_run_is_not_text_any_more(sqlite_file: Path) -> None:
+    with closing(sqlite3.connect(sqlite_file)) as connection, connection:
+        connection.execute("UPDATE shoal_entries SET run = CAST(run AS BLOB) WHERE position = 7")
+    with closing(SqlLogStore(str(sqlite_file))) as store, pytest.raises(ShoalError) as caught:
+        store.runs()
+    assert caught.value.code == "SH-LOG-01"
 
 
 def test_the_one_file_is_everything(sqlite_file: Path) -> None:

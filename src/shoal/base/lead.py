@@ -50,3 +50,11 @@ def lead_lost(leader: str) -> ShoalError:
         f"another coordinator ({leader[:12]}) has taken over",
         "nothing is lost, and nodes go there by themselves; start this one again to stand by",
     )
+
+
+def lead_lapsed(lease_s: float) -> ShoalError:
+    return ShoalError(
+        "SH-LEAD-01",
+        f"the store took longer to answer than the lead is lent for ({lease_s:g} s)",
+        "nothing is lost: the lead is asked for anew; if this comes often, look after the store's server",
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from shoal.base.host import Host
-from shoal.base.lead import Candidate, SharedStore, Standing, lead_lost
+from shoal.base.lead import Candidate, SharedStore, Standing, lead_lapsed, lead_lost
 
 LEASE_S = 2.5
 """How long a leader that has fallen silent is waited for. Shorter is quicker to recover, and more easily led astray by
@@ -48,7 +48,11 @@ class Lead:
             await host.clock.sleep(RENEW_S)
             before = self.addresses
             if not await self._stand(host):
-                raise lead_lost(self.standing.leader.name)
+                raise (
+                    lead_lapsed(self._lease_s)
+                    if self.standing.leads
+                    else lead_lost(self.standing.leader.name)
+                )
             if self.addresses != before:
                 await changed()
 

@@ -154,6 +154,13 @@ def test_a_store_that_cannot_be(tmp_path: Path) -> None:
     assert caught.value.code == "SH-LOG-04"
 
 
+def test_a_home_in_which_nothing_can_be_written(tmp_path: Path) -> None:
+    (tmp_path / "coordinator" / "lock").mkdir(parents=True)
+    with pytest.raises(ShoalError) as caught, serving(tmp_path):
+        pass
+    assert caught.value.code == "SH-DISK-02" and "lock" in caught.value.cause
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
     ports = ["--port", "0", "--control-port", "0", "--blob-port", "0"]
@@ -174,6 +181,34 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
         process.kill()
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
+
+
+def test_a_coordinator_that_was_deposed_stands_by_at_its_own_ports(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ports = ["--port", str(port), "--control-port", "0", "--blob-port", "0"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shoal.apps.cli", "serve", "--home", str(tmp_path), "--shared", *ports],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        while (line := process.stdout.readline()) != "ready\n":
+            assert line, process.communicate()[1]
+        with sqlite3.connect(tmp_path / "coordinator" / "store.sqlite", timeout=60) as database:
+            database.execute("UPDATE shoal_leads SET epoch = epoch + 1, leader = 'another', until_ms = 0")
+        while (line := process.stdout.readline()) != "ready\n":
+            assert line, process.communicate()[1]
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    assert "deposed" in errors and "SH-LEAD-01" in errors
 
 
 def test_events_are_one_line_each() -> None:

@@ -1,11 +1,12 @@
 """The HTTP server inside somebody else's event loop.
 
 In flow an app and a bound socket; out flow answers until `should_exit`. Invariant: signals stay with the
-process that owns the loop.
+process that owns the loop, and a server that is cancelled gives its port back as one that was asked to end.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import socket
 from collections.abc import Iterator
@@ -38,6 +39,15 @@ class ApiServer(uvicorn.Server):
             ws_per_message_deflate=False,
         )
         super().__init__(config)
+
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().serve(sockets)
+        except asyncio.CancelledError:
+            # Else uvicorn leaves port and callers to the loop, and a coordinator that was deposed wants both back.
+            if self.started:
+                await self.shutdown(sockets=sockets)
+            raise
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -19,8 +19,14 @@ LOCK = "lock"
 
 @contextlib.contextmanager
 def held(folder: Path, *, shared: bool = False) -> Iterator[bool]:
-    """Hold the folder meanwhile, alone or beside others who share it; False if somebody else's hold forbids that."""
-    with open(folder / LOCK, "ab") as file:
+    """Hold the folder meanwhile, alone or beside others who share it; False if somebody else's hold forbids that.
+    Raises SH-DISK-02 where nothing can be written."""
+    try:
+        file = open(folder / LOCK, "ab")  # noqa: SIM115
+    except OSError as error:
+        cause = f"{folder / LOCK} cannot be written: {error.strerror or error}"
+        raise ShoalError("SH-DISK-02", cause, "check the folder's permissions and its disk") from error
+    with file:
         yield _locked(file, shared)
 
 

@@ -10,6 +10,7 @@ it is a backup, and a byte flipped in it is met by whoever reads.
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,8 @@ from shoal.worlds.real.sqlfailures import damaged, explain
 
 BUSY_S = 15
 PAGE_ENTRIES = 64
+_SECRET = re.compile(r"(://[^:@/]*:).*@")
+"""The password in an address that cannot be taken apart."""
 
 _tables = MetaData()
 _entries = Table(
@@ -76,7 +79,7 @@ class SqlLogStore:
         self._url = _parse(url)
         self._epoch = 0
         """Of the lead that this store has; 0 while it has never asked for it."""
-        self.name = self._url.render_as_string(hide_password=True)
+        self.name = _show(self._url)
         if not create and self._file is not None and not self._file.exists():
             raise ShoalError(
                 "SH-LOG-04",
@@ -108,10 +111,13 @@ class SqlLogStore:
     # --- the log -----------------------------------------------------------------------------------------
 
     def runs(self) -> list[RunId]:
+        """As in `LogStore`. Raises SH-LOG-01 where a row does not say any more whose it is."""
         with explain(self.name), self._engine.connect() as connection:
             # Sorted here: databases order text by their own rules.
             found = connection.execute(select(_entries.c.run).distinct()).scalars().all()
-            return sorted(RunId(run) for run in found)
+        if not all(isinstance(run, str) for run in found):
+            raise damaged(self.name, "an entry's run is not text any more")
+        return sorted(RunId(run) for run in found)
 
     def append(self, run: RunId, position: int, entry: bytes) -> None:
         try:
@@ -221,8 +227,8 @@ def _parse(url: str) -> URL:
         return URL.create("sqlite+pysqlite", database=url)
     try:
         parsed = make_url(url)
-    except ArgumentError:
-        raise _unknown(url) from None
+    except (ArgumentError, ValueError):  # The second: a port that is no number.
+        raise _unknown(_SECRET.sub(r"\1***@", url)) from None
     drivers = {
         "sqlite": "sqlite+pysqlite",
         "postgresql": "postgresql+psycopg",
@@ -230,8 +236,14 @@ def _parse(url: str) -> URL:
     }
     driver = drivers.get(parsed.drivername.partition("+")[0])
     if driver is None or (driver.startswith("sqlite") and not parsed.database):
-        raise _unknown(parsed.render_as_string(hide_password=True))
+        raise _unknown(_show(parsed))
     return parsed.set(drivername=driver)
+
+
+def _show(url: URL) -> str:
+    """As messages have it: a password may stand in the query, too."""
+    secret = [key for key in url.query if "password" in key]
+    return url.difference_update_query(secret).render_as_string(hide_password=True)
 
 
 def _engine(url: URL) -> Engine:
