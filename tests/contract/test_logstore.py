@@ -331,6 +331,13 @@ def sqlite_file(tmp_path: Path) -> Path:
     return file
 
 
+@pytest.mark.parametrize("url", ["postgres:shoal", "sqlite:store"])
+def test_an_address_without_its_slashes_is_no_files_name(url: str) -> None:
+    with pytest.raises(ShoalError) as caught:
+        SqlLogStore(url)
+    assert caught.value.code == "SH-LOG-04"
+
+
 def test_an_entry_whose_run_is_not_text_any_more(sqlite_file: Path) -> None:
     with closing(sqlite3.connect(sqlite_file)) as connection, connection:
         connection.execute("UPDATE shoal_entries SET run = CAST(run AS BLOB) WHERE position = 7")

@@ -240,7 +240,11 @@ def _pick(runs: list[RunId], prefix: str, where: str) -> RunId:
     fitting = [run for run in runs if run.startswith(prefix)]
     if len(fitting) == 1:
         return fitting[0]
-    known = ", ".join(run[:12] for run in runs) or "none"
+    if not runs:
+        raise ShoalError(
+            "SH-API-02", f"there are no runs in {where}", "name the home of the coordinator by --home"
+        )
+    known = ", ".join(run[:12] for run in runs)
     what = f"{len(fitting)} runs begin with {prefix!r}" if fitting else f"no run begins with {prefix!r}"
     raise ShoalError("SH-API-02", f"{what} in {where}", f"name one of: {known}")
 

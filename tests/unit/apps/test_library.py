@@ -247,5 +247,8 @@ def test_things_in_the_wrong_order_are_refused_and_do_not_wait_for_ever(tmp_path
         run.wait()
     with pytest.raises(ShoalError, match=r"SH-RECIPE-02.*a dict of sections"):
         shoal.coordinate(_model(), items=64, batch_size=4, recipe="mine.yaml", home=tmp_path)  # type: ignore[arg-type]
+    with pytest.raises(ShoalError, match=r"SH-RECIPE-02.*recipe.inner"):
+        mine = {**RECIPE, "inner": {"kind": "sgd"}}
+        shoal.coordinate(_model(), items=64, batch_size=4, recipe=mine, home=tmp_path)
     with pytest.raises(ShoalError, match=r"SH-MODEL-01.*float16"):
         shoal.coordinate(_model().half(), items=64, batch_size=4, recipe=RECIPE, home=tmp_path)

@@ -241,3 +241,10 @@ def test_a_proof_on_a_nodes_machine_asks_for_the_nodes_copy(finished: Path, tmp_
 def _fingerprint(folder: Path) -> str:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return hashlib.sha256(b"".join(str(path).encode() + path.read_bytes() for path in files)).hexdigest()
+
+
+def test_a_home_without_runs_is_not_asked_to_name_one(tmp_path: Path) -> None:
+    with serving(tmp_path):
+        pass
+    refused = find(_log("verify", "ab", "--home", str(tmp_path)).exception, ShoalError)
+    assert refused.code == "SH-API-02" and "no runs" in refused.cause and "one of" not in refused.next_step

@@ -67,13 +67,18 @@ def coordinate(
         raise ShoalError(
             "SH-RECIPE-02", f"recipe: found {shown(recipe)}; allowed: a dict of sections", NEXT_STEP
         )
-    sections = {
-        **recipe,
+    own = {
         "model": {"kind": "own", "description": type(model).__name__},
         "inner": {"kind": "own", "batch_size": batch_size},
         "data": {"source": "own", "items": items},
     }
-    values = _plain(sections)
+    if given := sorted(own.keys() & recipe.keys()):
+        raise ShoalError(
+            "SH-RECIPE-02",
+            f"recipe.{given[0]}: found {shown(recipe[given[0]])}; allowed: nothing, the loop brings its own",
+            NEXT_STEP,
+        )
+    values = _plain({**recipe, **own})
     check_plain(values, "recipe")
     checked = parse_recipe(yaml.safe_dump(values), where="recipe")
     return Coordinating(checked, model, find_home(home).root, port, bind, advertise)

@@ -48,6 +48,11 @@ BUSY_S = 15
 PAGE_ENTRIES = 64
 _SECRET = re.compile(r"(://[^:@/]*:).*@")
 """The password in an address that cannot be taken apart."""
+_DRIVERS = {
+    "sqlite": "sqlite+pysqlite",
+    "postgresql": "postgresql+psycopg",
+    "postgres": "postgresql+psycopg",
+}
 
 _tables = MetaData()
 _entries = Table(
@@ -223,18 +228,13 @@ class SqlLogStore:
 
 
 def _parse(url: str) -> URL:
-    if "://" not in url:
+    if "://" not in url and url.partition(":")[0] not in _DRIVERS:
         return URL.create("sqlite+pysqlite", database=url)
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # The second: a port that is no number.
         raise _unknown(_SECRET.sub(r"\1***@", url)) from None
-    drivers = {
-        "sqlite": "sqlite+pysqlite",
-        "postgresql": "postgresql+psycopg",
-        "postgres": "postgresql+psycopg",
-    }
-    driver = drivers.get(parsed.drivername.partition("+")[0])
+    driver = _DRIVERS.get(parsed.drivername.partition("+")[0])
     if driver is None or (driver.startswith("sqlite") and not parsed.database):
         raise _unknown(_show(parsed))
     return parsed.set(drivername=driver)
