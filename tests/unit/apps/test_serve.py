@@ -10,6 +10,8 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -161,24 +163,35 @@ def test_a_home_in_which_nothing_can_be_written(tmp_path: Path) -> None:
     assert caught.value.code == "SH-DISK-02" and "lock" in caught.value.cause
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
+@contextmanager
+def _process(home: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """A coordinator of its own process, killed in the end if it is still there."""
     ports = ["--port", "0", "--control-port", "0", "--blob-port", "0"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "shoal.apps.cli", "serve", "--home", str(tmp_path), *ports],
+        [sys.executable, "-m", "shoal.apps.cli", "serve", "--home", str(home), *ports, *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     try:
-        assert process.stdout is not None
-        while (line := process.stdout.readline()) != "ready\n":
-            assert line, process.communicate()[1]
-        process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        yield process
     finally:
         process.kill()
+
+
+def _until_ready(process: subprocess.Popen[str]) -> None:
+    assert process.stdout is not None
+    while (line := process.stdout.readline()) != "ready\n":
+        assert line, process.communicate()[1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
+    with _process(tmp_path) as process:
+        _until_ready(process)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     assert "Traceback" not in errors
 
@@ -186,27 +199,14 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
 def test_a_coordinator_that_was_deposed_stands_by_at_its_own_ports(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    ports = ["--port", str(port), "--control-port", "0", "--blob-port", "0"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "shoal.apps.cli", "serve", "--home", str(tmp_path), "--shared", *ports],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    try:
-        assert process.stdout is not None
-        while (line := process.stdout.readline()) != "ready\n":
-            assert line, process.communicate()[1]
+        port = str(probe.getsockname()[1])
+    with _process(tmp_path, "--shared", "--port", port) as process:
+        _until_ready(process)
         with sqlite3.connect(tmp_path / "coordinator" / "store.sqlite", timeout=60) as database:
             database.execute("UPDATE shoal_leads SET epoch = epoch + 1, leader = 'another', until_ms = 0")
-        while (line := process.stdout.readline()) != "ready\n":
-            assert line, process.communicate()[1]
+        _until_ready(process)
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
-    finally:
-        process.kill()
     assert process.returncode == 0, errors
     assert "deposed" in errors and "SH-LEAD-01" in errors
 
