@@ -31,6 +31,7 @@ from shoal.node.session import Invitation
 from shoal.runlog.entries import Genesis
 from shoal.strategy.recipe import Recipe
 from shoal.training.device import pick_device
+from shoal.training.models import other_tensors
 from shoal.training.spec import OwnInnerSpec, OwnModelSpec
 from shoal.training.trainer import TorchTrainer, Trainer
 from shoal.wire.identity import Identity
@@ -249,11 +250,7 @@ def torch_trainer(
             allow_code=allow_code,
         )
         if trainer.layout != genesis.layout:
-            raise ShoalError(
-                "SH-MODEL-01",
-                "the model built here has other tensors than the run's",
-                "install the organiser's versions of shoal, torch and transformers",
-            )
+            raise other_tensors()
         return trainer
 
     return make

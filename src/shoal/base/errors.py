@@ -87,6 +87,7 @@ CODES: dict[str, str] = {
     "SH-API-03": "the request is not valid",
     "SH-API-04": "the coordinator's HTTP address does not answer",
     "SH-API-05": "the token's scope does not allow this",
+    "SH-API-06": "the coordinator failed on this request",
     "SH-WIRE-01": "a frame is too large, garbled or of an unknown type",
     "SH-POOL-01": "the pool takes no more machines",
     "SH-POOL-02": "the offer to the pool is not to be believed",

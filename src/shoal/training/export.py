@@ -21,7 +21,7 @@ from shoal.data.manifest import Manifest
 from shoal.data.tokeniser import END_OF_TEXT, load_tokeniser
 from shoal.training.flat import load_into
 from shoal.training.gpt import NORM_EPS, ROTARY_BASE
-from shoal.training.models import AnyModelSpec, build_model
+from shoal.training.models import AnyModelSpec, build_model, other_tensors
 from shoal.training.pretrained import portable, transformers_library
 from shoal.training.spec import GptSpec, TransformersSpec
 
@@ -125,11 +125,7 @@ def _llama_layer(spec: GptSpec, ours: Tensors, block: str, layer: str) -> Tensor
 def _rebuilt(spec: AnyModelSpec, manifest: Manifest, params: torch.Tensor) -> nn.Module:
     model = build_model(spec, manifest, seed=0)
     if sum(parameter.numel() for parameter in model.parameters()) != params.numel():
-        raise ShoalError(
-            "SH-MODEL-01",
-            "the model built here has other tensors than the run's",
-            "install the organiser's versions of shoal, torch and transformers",
-        )
+        raise other_tensors()
     load_into(model, params.detach().cpu())
     return model
 

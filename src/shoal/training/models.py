@@ -152,6 +152,15 @@ def _check_parameters_only(model: nn.Module) -> None:
         raise _misfit(f"it keeps values that are not parameters: {', '.join(extra[:3])}")
 
 
+def other_tensors() -> ShoalError:
+    """What is built here from a run's recipe does not fit the run's state."""
+    return ShoalError(
+        "SH-MODEL-01",
+        "the model built here has other tensors than the run's",
+        "install the organiser's versions of shoal, torch and transformers",
+    )
+
+
 def _misfit(cause: str) -> ShoalError:
     return ShoalError(
         "SH-MODEL-01", f"the model cannot be built: {cause}", "check the recipe's model section"

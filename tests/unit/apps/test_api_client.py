@@ -11,12 +11,14 @@ from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
 from pydantic import BaseModel
 
 from shoal.apps import cli
+from shoal.apps.api import problems
 from shoal.apps.api.client import ApiClient, as_sent
 from shoal.apps.api.models import RunStatus, RunSummary
-from shoal.apps.api.problems import INTERNAL
 from shoal.apps.recipes import shipped
 from shoal.base.errors import ShoalError
 
@@ -153,11 +155,14 @@ def test_what_is_not_an_answer_at_all(content: bytes) -> None:
 
 
 def test_a_failure_that_nobody_foresaw_is_not_a_wrong_address() -> None:
-    problem = {"title": INTERNAL, "status": 500, "detail": "its log has the details"}
-    with _answering(json.dumps(problem).encode(), 500) as api, pytest.raises(ShoalError) as raised:
+    broken = FastAPI()
+    problems.install(broken)
+    broken.add_api_route("/", lambda: {}["secret"])
+    answer = TestClient(broken, raise_server_exceptions=False).get("/")
+    with _answering(answer.content, answer.status_code) as api, pytest.raises(ShoalError) as raised:
         api.runs()
-    assert raised.value.code == "SH-API-04" and "its log has the details" in raised.value.cause
-    assert "--server" not in raised.value.next_step
+    assert raised.value.code == "SH-API-06" and "KeyError" in raised.value.cause
+    assert "secret" not in answer.text
 
 
 def test_a_missing_field(status: dict[str, Any]) -> None:

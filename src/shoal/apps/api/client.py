@@ -31,7 +31,6 @@ from shoal.apps.api.models import (
     Submitted,
     TicketAnswer,
 )
-from shoal.apps.api.problems import INTERNAL
 from shoal.apps.api.records import CheckpointDag, CheckpointGraph, CreditPage, EventPage, RoundPage
 from shoal.apps.api.tls import CERT_VARIABLE
 from shoal.apps.home import Home, read_secret
@@ -266,10 +265,7 @@ def _as_error(server: str, answer: httpx.Response) -> ShoalError:
     """The coordinator's problem as the error it was there."""
     try:
         problem = answer.json()
-        cause = problem["detail"]
-        if problem["title"] == INTERNAL:
-            return ShoalError("SH-API-04", f"{server} answered {answer.status_code}: {cause}", "read its log")
-        code, next_step = problem["code"], problem["next_step"]
+        code, cause, next_step = problem["code"], problem["detail"], problem["next_step"]
     except (ValueError, KeyError, TypeError):
         return _garbled(server, f"it answered {answer.status_code}")
     if code not in CODES:

@@ -18,8 +18,6 @@ from shoal.base.errors import CODES, ShoalError
 
 log = logging.getLogger("shoal.api")
 MEDIA_TYPE = "application/problem+json"
-INTERNAL = "internal error"
-"""The title of what nobody foresaw: it has no code."""
 _STATUS = {
     "SH-API-01": 401,
     "SH-API-02": 404,
@@ -94,5 +92,6 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
 
 async def _unexpected(_: Request, error: Exception) -> JSONResponse:
     log.error("request_failed", exc_info=error)
-    words = "the coordinator failed on this request; its log has the details"
-    return _answer(Problem(title=INTERNAL, status=500, detail=words))
+    cause = f"what it met is not foreseen: {type(error).__name__}"  # Its words may hold what was sent.
+    unforeseen = ShoalError("SH-API-06", cause, "look into the coordinator's log, and report it")
+    return _answer(_shoal_problem(unforeseen, 500))

@@ -25,7 +25,7 @@ from torch import nn
 
 from shoal.apps.home import find_home
 from shoal.apps.library.background import Background
-from shoal.apps.library.loop import check_some
+from shoal.apps.library.loop import check_parameters
 from shoal.apps.unfounded import clear_unfounded
 from shoal.base.errors import ShoalError
 from shoal.base.ids import RunId
@@ -62,7 +62,7 @@ def coordinate(
     `items` is how many samples the participants' data has, `recipe` everything else of the run (budget, strategy,
     membership, see docs/recipes.md). Use the result in a `with` statement. Raises SH-RECIPE-02 or -03, or SH-MODEL-01.
     """
-    check_some(model)
+    check_parameters(model)
     if not isinstance(recipe, Mapping):
         raise ShoalError(
             "SH-RECIPE-02", f"recipe: found {shown(recipe)}; allowed: a dict of sections", NEXT_STEP

@@ -154,7 +154,7 @@ class LoopTrainer:
                 parameter.data = home
 
 
-def check_some(model: nn.Module) -> None:
+def check_parameters(model: nn.Module) -> None:
     """Refuse a model that has nothing to train, or not in float32. Raises SH-MODEL-01."""
     if next(model.parameters(), None) is None:
         raise _unfit("the model has no parameters", "give the module that is trained")
@@ -168,7 +168,7 @@ def check_some(model: nn.Module) -> None:
 
 def check_model(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Refuse what cannot be trained by a loop of one's own. Raises SH-MODEL-01."""
-    check_some(model)
+    check_parameters(model)
     moved = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     if moved.isdisjoint(map(id, model.parameters())):
         raise _unfit(
