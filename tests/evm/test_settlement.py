@@ -9,7 +9,7 @@ import pytest
 
 from shoal.base.errors import ShoalError
 from shoal.chain.anvil import Anvil
-from shoal.chain.outbox import FINAL, PENDING, SqlOutbox
+from shoal.chain.outbox import FINAL, MINED, PENDING, SqlOutbox
 from shoal.chain.rpc import Rpc
 from shoal.chain.sender import Call, Sender
 from shoal.chain.settlement import Progress, Settlement
@@ -35,9 +35,16 @@ class Clock:
         return self.now_s
 
 
-def settle(settlement: Settlement, clock: Clock, steps: int = 40) -> Progress:
+def tick(office: Office, settlement: Settlement, clock: Clock) -> Progress:
+    """A step and a block: the chain keeps up with the test's clock, however slow the machine is."""
+    progress = settlement.step(clock())
+    Rpc([office.url]).call("evm_mine")
+    return progress
+
+
+def settle(office: Office, settlement: Settlement, clock: Clock, steps: int = 40) -> Progress:
     for _ in range(steps):
-        progress = settlement.step(clock())
+        progress = tick(office, settlement, clock)
         if progress.done:
             break
     return progress
@@ -74,7 +81,7 @@ def claim_all(office: Office) -> dict[str, int]:
 def test_every_epoch_is_settled_and_claimed_to_the_unit(office: Office) -> None:
     settlement, outbox = office.settlement()
     settlement.check()
-    progress = settle(settlement, Clock())
+    progress = settle(office, settlement, Clock())
     assert (progress.settled, progress.waiting) == (12, None)
     check_settled(office, 12)
     assert claim_all(office) == office.earned()
@@ -85,7 +92,7 @@ def test_a_new_process_goes_on_where_the_last_one_was(office: Office) -> None:
     clock = Clock()
     for _ in range(30):
         settlement, outbox = office.settlement()
-        settlement.step(clock())
+        tick(office, settlement, clock)
         outbox.close()
     check_settled(office, 12)
     outbox = SqlOutbox(office.store_url)
@@ -93,14 +100,20 @@ def test_a_new_process_goes_on_where_the_last_one_was(office: Office) -> None:
     outbox.close()
 
 
-def test_what_the_chain_forgot_is_sent_again(office: Office) -> None:
+@pytest.mark.parametrize(("longer", "state"), [(0, MINED), (1, FINAL)])
+def test_what_the_chain_forgot_is_sent_again(office: Office, longer: int, state: str) -> None:
     settlement, outbox = office.settlement()
     clock, rpc = Clock(), Rpc([office.url])
-    settle(settlement, clock)
-    before = {item.key: item.hashes for item in outbox.find(Account(KEY).address, "root.")}
-    rpc.call("anvil_rollback", 2)
+    rpc.call("evm_setAutomine", False)
+    settle(office, settlement, clock)
+    for _ in range(longer):
+        tick(office, settlement, clock)
+    items = outbox.find(Account(KEY).address, "root.")
+    before = {item.key: item.hashes for item in items}
+    assert items[-1].state == state
+    rpc.call("anvil_rollback", 2 + longer)
     assert office.view().job(office.config.jobs[RUN].job)["epoch"] < 12
-    assert settle(settlement, clock).settled == 12
+    assert settle(office, settlement, clock).settled == 12
     assert {item.key: item.hashes for item in outbox.find(Account(KEY).address, "root.")} == before
     check_settled(office, 12)
     outbox.close()
@@ -118,7 +131,7 @@ def test_an_rpc_that_is_gone_loses_nothing(anvil_program: Path, tmp_path: Path) 
             settlement.step(clock())
         assert caught.value.code == "SH-CHAIN-04"
         anvil.start()
-        assert settle(settlement, clock).settled == 5
+        assert settle(office, settlement, clock).settled == 5
         check_settled(office, 5)
         outbox.close()
 
@@ -151,7 +164,7 @@ def test_a_transaction_that_waits_is_offered_for_more(office: Office) -> None:
     assert len(item.raws) == len(item.hashes) > 2 and item.max_fee > 8 * 10**9
     rpc.call("evm_mine")
     rpc.call("evm_setAutomine", True)
-    assert settle(settlement, clock, 60).settled == 12
+    assert settle(office, settlement, clock, 60).settled == 12
     assert len(outbox.find(Account(KEY).address, "root.")) == 12
     check_settled(office, 12)
     outbox.close()
@@ -169,7 +182,7 @@ def test_a_nonce_that_somebody_else_used_is_replaced(office: Office) -> None:
         rpc.call(
             "eth_sendTransactionSync", {"from": Account(KEY).address, "to": address_of(9), "value": "0x1"}
         )
-    assert settle(settlement, clock, 60).settled == 12
+    assert settle(office, settlement, clock, 60).settled == 12
     check_settled(office, 12)
     outbox.close()
 
@@ -214,7 +227,7 @@ def test_an_empty_wallet_is_told_and_what_is_due_is_kept(office: Office) -> None
     error = _error(lambda: settlement.step(1.0))
     assert error.code == "SH-CHAIN-08" and Account(KEY).address in error.cause
     rpc.call("anvil_setBalance", Account(KEY).address, hex(COIN))
-    assert settle(settlement, Clock()).settled == 12
+    assert settle(office, settlement, Clock()).settled == 12
     outbox.close()
 
 
@@ -226,7 +239,7 @@ def test_a_job_without_money_waits_for_it(anvil: Anvil, tmp_path: Path) -> None:
         RUN, msgspec.structs.replace(terms, wei_per_micro=10 * COIN // rich)
     )
     settlement, outbox = office.settlement()
-    waiting = settle(settlement, Clock(), 10)
+    waiting = settle(office, settlement, Clock(), 10)
     assert waiting.waiting is not None and waiting.waiting.code == "SH-CHAIN-09"
     assert "budget" in waiting.waiting.cause and not waiting.done
     outbox.close()
