@@ -72,10 +72,7 @@ def _place(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> Place:
 
 
 def _empty(url: str) -> None:
-    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.begin() as connection:
-        connection.execute(text("DROP TABLE IF EXISTS shoal_entries, shoal_kept"))
-    engine.dispose()
+    _execute(url, "DROP TABLE IF EXISTS shoal_entries, shoal_kept")
 
 
 @pytest.fixture
@@ -268,26 +265,52 @@ def test_a_healthy_store_has_no_findings(sql_place: Place) -> None:
     assert store.integrity() == []
 
 
-def test_a_missing_entry_is_named(sql_place: Place) -> None:
-    store = sql_place.open()
-    for position in range(5):
-        store.append(RUN, position, b"entry")
-    engine = create_engine(sql_place.url.replace("postgresql:", "postgresql+psycopg:"))
+def _execute(url: str, command: str, **values: object) -> None:
+    """By somebody who goes to the database itself."""
+    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     with engine.begin() as connection:
-        connection.execute(text("DELETE FROM shoal_entries WHERE position = 3"))
+        connection.execute(text(command), values)
     engine.dispose()
-    with pytest.raises(ShoalError, match="entry 3 of run") as caught:
+
+
+@pytest.mark.parametrize(("gone", "named"), [("= 3", 3), (">= 130", 130), (">= 0", 0), ("IN (60, 139)", 60)])
+def test_a_missing_entry_is_named(sql_place: Place, gone: str, named: int) -> None:
+    store = sql_place.open()
+    for position in range(140):
+        store.append(RUN, position, b"entry")
+    _execute(sql_place.url, f"DELETE FROM shoal_entries WHERE position {gone}")
+    assert store.runs() == [RUN]
+    with pytest.raises(ShoalError, match=f"entry {named} of run") as caught:
         list(store.read(RUN))
     assert caught.value.code == "SH-LOG-01"
+
+
+def test_no_entry_is_put_where_others_are_missing(sql_place: Place) -> None:
+    store = sql_place.open()
+    for position in range(3):
+        store.append(RUN, position, b"entry")
+    _execute(sql_place.url, "DELETE FROM shoal_entries WHERE position = 2")
+    for call in (lambda: store.append(RUN, 2, b"another"), lambda: store.length(RUN)):
+        with pytest.raises(ShoalError, match="entry 2 of run") as caught:
+            call()
+        assert caught.value.code == "SH-LOG-01"
+
+
+def test_a_log_that_an_older_version_wrote_is_as_long_as_it_is(sql_place: Place) -> None:
+    store = sql_place.open()
+    store.append(RUN, 0, b"zero")
+    _execute(sql_place.url, "DELETE FROM shoal_kept")
+    store.append(RUN, 1, b"one")
+    assert list(store.read(RUN)) == [b"zero", b"one"]
+    _execute(sql_place.url, "DELETE FROM shoal_entries WHERE position = 1")
+    with pytest.raises(ShoalError, match="entry 1 of run"):
+        list(store.read(RUN))
 
 
 def test_an_altered_kept_value_is_named(sql_place: Place) -> None:
     store = sql_place.open()
     store.keep(RUN, "claim.a", b"promise")
-    engine = create_engine(sql_place.url.replace("postgresql:", "postgresql+psycopg:"))
-    with engine.begin() as connection:
-        connection.execute(text("UPDATE shoal_kept SET value = :v"), {"v": b"promisf"})
-    engine.dispose()
+    _execute(sql_place.url, "UPDATE shoal_kept SET value = :v", v=b"promisf")
     with pytest.raises(ShoalError, match=r"claim\.a") as caught:
         store.kept(RUN, "claim.")
     assert caught.value.code == "SH-LOG-01"

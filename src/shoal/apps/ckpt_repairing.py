@@ -29,7 +29,7 @@ from shoal.runlog.view import RunView
 from shoal.runlog.voter import FORGOTTEN, RECORD, is_record
 from shoal.strategy.recipe import recipe_in_log
 from shoal.worlds.real.disk import FileDisk
-from shoal.worlds.real.sqlstore import SqlLogStore, value_checksum
+from shoal.worlds.real.sqlstore import LENGTH, SqlLogStore, value_checksum
 
 MEMBERS_S = 30.0
 """How long members may take to give a coordinator or node that is on what it has lost."""
@@ -202,7 +202,8 @@ def repair_store(mending: Repairing, path: Path) -> str:
     have them, and a coordinator that wrote others instead would break the run."""
     found = _remains_of(path)
     folders = () if found.readable else path.parent.glob("runs/*/")
-    named = {*found.entries, *found.lengths, *mending.runs(), *(RunId(folder.name) for folder in folders)}
+    told_of = {*found.entries, *found.lengths, *found.noted}
+    named = {*told_of, *mending.runs(), *(RunId(folder.name) for folder in folders)}
     sound = {run: mending.entries(run, [_by_position(found.entries.get(run, {}))]) for run in sorted(named)}
     whole_table = found.readable and found.taken_into(sound) >= found.rows
     fresh = path.with_name("store.mended")
@@ -212,7 +213,8 @@ def repair_store(mending: Repairing, path: Path) -> str:
         for run, entries in sound.items():
             for position, entry in enumerate(entries):
                 store.append(run, position, entry)
-            lost = 0 if whole_table else found.lengths.get(run, 0) - len(entries)
+            by_index = 0 if whole_table else found.lengths.get(run, 0)
+            lost = max(found.noted.get(run, 0), by_index) - len(entries)
             # Where nobody can tell how long the log was, a copy must have all that there is of it.
             short = not found.readable and len(mending.entries(run)) < max(1, len(entries))
             if not entries and lost <= 0 and not short:
@@ -228,7 +230,8 @@ def repair_store(mending: Repairing, path: Path) -> str:
                 words += ", as far as the copies go"
             told.append(words)
         for run, key, value in kept_in(_Salvage(path)):
-            store.keep(run, key, value)
+            if key != LENGTH:  # The new store's own is right.
+                store.keep(run, key, value)
         for run in sound:
             told += [f"{run[:12]}: {FORGETFUL}"] if _keep_its_silence(store, run) else []
     if lacking or not told:
@@ -248,6 +251,8 @@ class _Remains:
     """By the run and position that they themselves say."""
     lengths: dict[RunId, int]
     """How long each log was at least, also where its last entries are no entries any more."""
+    noted: dict[RunId, int]
+    """How long each log was by the store's own note."""
     rows: int
     """How many there are by the index, which rots apart from the entries."""
     readable: bool
@@ -277,7 +282,8 @@ def _remains_of(path: Path) -> _Remains:
     if salvage.failed:
         for run, log in entries.items():
             lengths[run] = max(lengths.get(run, 0), *(position + 1 for position in log))
-    return _Remains(entries=entries, lengths=lengths, rows=rows, readable=not salvage.failed)
+    noted = {run: int(value) for run, key, value in kept_in(_Salvage(path)) if key == LENGTH}
+    return _Remains(entries=entries, lengths=lengths, noted=noted, rows=rows, readable=not salvage.failed)
 
 
 def _is_kept_by_majority(store: SqlLogStore, run: RunId) -> bool:

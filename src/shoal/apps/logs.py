@@ -29,11 +29,16 @@ ProofOption = Annotated[
 @app.command()
 @grouped
 def show(asked: RunLog) -> None:
-    """The entries, one line each."""
+    """The entries, one line each, as far as they can be read."""
     from shoal.apps.logs_reading import lines_of
 
-    for line in lines_of(_find(asked).entries):
+    log = _find(asked)
+    for line in lines_of(log.entries):
         print(json.dumps(line.fields) if asked.as_json else str(line))
+    if log.complaints:
+        from shoal.apps.logs_checking import broken
+
+        raise broken(log, log.complaints[0])
 
 
 @app.command()

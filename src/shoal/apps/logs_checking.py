@@ -44,11 +44,11 @@ def verified_view(log: FoundLog) -> RunView:
     """What the log says, having checked every entry. Raises SH-LOG-01."""
     view, finding = verify_log(tracked(log.entries, "entries"), log.run)
     if finding is not None:
-        raise _broken(log, f"entry {finding.position} {finding.what}")
+        raise broken(log, f"entry {finding.position} {finding.what}")
     if log.complaints:
-        raise _broken(log, log.complaints[0])
+        raise broken(log, log.complaints[0])
     if view.genesis is None:
-        raise _broken(log, "entry 0 is missing: the log is empty")
+        raise broken(log, "entry 0 is missing: the log is empty")
     return view
 
 
@@ -76,7 +76,7 @@ def _check_complete(log: FoundLog, view: RunView) -> None:
             )
 
 
-def _broken(log: FoundLog, what: str) -> ShoalError:
+def broken(log: FoundLog, what: str) -> ShoalError:
     return ShoalError(
         "SH-LOG-01",
         f"run {log.run[:12]}: {what}",

@@ -180,6 +180,17 @@ def test_missing_and_swapped_entries_are_named(copy: Path) -> None:
     assert "entry 4" in str(missing.exception)
 
 
+@pytest.mark.parametrize("command", ["verify", "replay", "show"])
+def test_a_log_without_its_end_is_found(copy: Path, command: str) -> None:
+    store = copy / "coordinator" / "coordinator" / "store.sqlite"
+    with sqlite3.connect(store) as database:
+        (last,) = database.execute("SELECT MAX(position) FROM shoal_entries").fetchone()
+        database.execute("DELETE FROM shoal_entries WHERE position = ?", (last,))
+    found = _log(command, *_homes(copy)[0])
+    assert _code(found) == "SH-LOG-01"
+    assert f"entry {last} of run" in str(found.exception)
+
+
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.999])
 def test_a_flipped_byte_in_a_nodes_log_is_found_and_left_alone(copy: Path, place: float) -> None:
     path = _log_file(copy)

@@ -111,6 +111,11 @@ def _rot_entries(path: Path, which: str) -> None:
         database.execute(f"UPDATE shoal_entries SET entry = CAST('rot' AS BLOB) WHERE {which}")
 
 
+def _drop_entries(path: Path, which: str) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"DELETE FROM shoal_entries WHERE {which}")
+
+
 def _rot_page(path: Path, clerk: Clerk) -> None:
     """The page of the table in which the last entry begins is none any more."""
     content = bytearray(path.read_bytes())
@@ -129,6 +134,8 @@ def _rot_schema(path: Path, clerk: Clerk) -> None:
 ROTS: dict[str, Callable[[Path, Clerk], None]] = {
     "an entry": lambda path, clerk: _rot_entries(path, "position = 2"),
     "the last entry": lambda path, clerk: _rot_entries(path, "position = 3"),
+    "no last entry": lambda path, clerk: _drop_entries(path, "position = 3"),
+    "no entries": lambda path, clerk: _drop_entries(path, "true"),
     "all entries": lambda path, clerk: _rot_entries(path, "true"),
     "the page of the last entry": _rot_page,
     "the header": _rot_header,

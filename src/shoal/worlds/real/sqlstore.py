@@ -2,7 +2,8 @@
 
 In flow encoded entries and small values; out flow the same. Invariant: a row is committed and synced before a
 call returns; `append` looks at the log's length and inserts under the primary key (run, position) in one
-transaction, so that of two writers who saw the same head exactly one succeeds.
+transaction, so that of two writers who saw the same head exactly one succeeds. It notes the new length beside the
+entries: a chain of hashes cannot tell that its end is gone.
 
 SQLite keeps a rollback journal, not a write-ahead log: at rest the one file is the whole truth, so a copy of
 it is a backup, and a byte flipped in it is met by whoever reads.
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import blake3
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Engine,
     LargeBinary,
@@ -46,6 +48,9 @@ from shoal.worlds.real.sqlfailures import damaged, explain
 
 BUSY_S = 15
 PAGE_ENTRIES = 64
+LENGTH = "entries"
+"""Among the kept values, the store's own note of how many entries a log has. Logs of older versions get theirs with the
+next entry."""
 _SECRET = re.compile(r"(://[^:@/]*:).*@")
 """The password in an address that cannot be taken apart."""
 _DRIVERS = {
@@ -107,7 +112,7 @@ class SqlLogStore:
                 sqllead.tables.create_all(connection)
         else:  # Whoever only looks takes no lock that a writer would wait for.
             with self._engine.connect() as connection:
-                _length(connection, RunId(""))
+                self._length(connection, RunId(""))
 
     def close(self) -> None:
         """Give back every connection. The store may be used again."""
@@ -119,7 +124,8 @@ class SqlLogStore:
         """As in `LogStore`. Raises SH-LOG-01 where a row does not say any more whose it is."""
         with explain(self.name), self._engine.connect() as connection:
             # Sorted here: databases order text by their own rules.
-            found = connection.execute(select(_entries.c.run).distinct()).scalars().all()
+            found = set(connection.execute(select(_entries.c.run).distinct()).scalars())
+            found.update(connection.execute(select(_kept.c.run).where(_kept.c.key == LENGTH)).scalars())
         if not all(isinstance(run, str) for run in found):
             raise damaged(self.name, "an entry's run is not text any more")
         return sorted(RunId(run) for run in found)
@@ -127,17 +133,34 @@ class SqlLogStore:
     def append(self, run: RunId, position: int, entry: bytes) -> None:
         try:
             with explain(self.name), self._writing() as connection:
-                length = _length(connection, run)
+                length = self._length(connection, run)
                 if position != length:
                     raise _not_the_head(run, position, f"a log of {length} entries")
                 row = {"run": run, "position": position, "entry": entry}
                 connection.execute(insert(_entries).values(row))
+                _keep(connection, run, LENGTH, str(position + 1).encode())
         except IntegrityError:
             raise _not_the_head(run, position, "a log in which another writer was faster") from None
 
     def length(self, run: RunId) -> int:
         with explain(self.name), self._engine.connect() as connection:
-            return _length(connection, run)
+            return self._length(connection, run)
+
+    def _length(self, connection: Connection, run: RunId) -> int:
+        noted = self._noted(connection, run)
+        found = select(func.max(_entries.c.position)).where(_entries.c.run == run)
+        last = connection.execute(found).scalar()
+        length = 0 if last is None else int(last) + 1
+        if length < noted:
+            raise self._missing(run, length)
+        return length
+
+    def _noted(self, connection: Connection, run: RunId) -> int:
+        """How many entries there must be at least. To be asked before one looks: others may append meanwhile."""
+        return int(self._kept(connection, run, _kept.c.key == LENGTH).get(LENGTH, b"0"))
+
+    def _missing(self, run: RunId, position: int) -> ShoalError:
+        return damaged(self.name, f"entry {position} of run {run} is missing")
 
     def read(self, run: RunId, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
         """As in `LogStore`. Raises SH-LOG-01 where an entry is missing or its row cannot be read."""
@@ -145,40 +168,45 @@ class SqlLogStore:
         # By pages, each in a transaction of its own: a reader who dawdles must not hold up the writer.
         while stop is None or position < stop:
             count = PAGE_ENTRIES if stop is None else min(PAGE_ENTRIES, stop - position)
-            page = self._page(run, position, count)
-            yield from page
-            position += len(page)
-            if len(page) < count:
+            noted, rows = self._page(run, position, count)
+            end = position + count
+            for found, entry in rows:
+                if found != position:
+                    raise self._missing(run, position)
+                # In a damaged file a column may come back as anything.
+                if not isinstance(entry, bytes):
+                    raise damaged(self.name, f"entry {position} of run {run} is not bytes any more")
+                yield entry
+                position += 1
+            if position < min(end, noted):
+                raise self._missing(run, position)
+            if position < end:
                 return
 
-    def _page(self, run: RunId, start: int, count: int) -> list[bytes]:
+    def _page(self, run: RunId, start: int, count: int) -> tuple[int, Sequence[Any]]:
+        """How many entries there must be in all, and these, as they are stored."""
         columns = select(_entries.c.position, _entries.c.entry)
         after = columns.where(_entries.c.run == run, _entries.c.position >= start)
         with explain(self.name), self._engine.connect() as connection:
-            rows = connection.execute(after.order_by(_entries.c.position).limit(count)).all()
-        for expected, (position, entry) in enumerate(rows, start):
-            if position != expected:
-                raise damaged(self.name, f"entry {expected} of run {run} is missing")
-            # In a damaged file a column may come back as anything.
-            if not isinstance(entry, bytes):
-                raise damaged(self.name, f"entry {expected} of run {run} is not bytes any more")
-        return [entry for _, entry in rows]
+            noted = self._noted(connection, run)
+            return noted, connection.execute(after.order_by(_entries.c.position).limit(count)).all()
 
     # --- kept values -------------------------------------------------------------------------------------
 
     def keep(self, run: RunId, key: str, value: bytes) -> None:
-        row = {"run": run, "key": key, "value": value, "checksum": value_checksum(run, key, value)}
         with explain(self.name), self._writing() as connection:
-            connection.execute(delete(_kept).where(_kept.c.run == run, _kept.c.key == key))
-            connection.execute(insert(_kept).values(row))
+            _keep(connection, run, key, value)
 
     def kept(self, run: RunId, prefix: str) -> dict[str, bytes]:
         """As in `LogStore`. Raises SH-LOG-01 for a value that is not what was kept."""
-        columns = select(_kept.c.key, _kept.c.value, _kept.c.checksum).where(_kept.c.run == run)
         # Not LIKE: it has wildcards, and SQLite's does not tell capitals apart.
-        begins = columns.where(func.substr(_kept.c.key, 1, len(prefix)) == prefix)
+        begins = func.substr(_kept.c.key, 1, len(prefix)) == prefix
         with explain(self.name), self._engine.connect() as connection:
-            rows = connection.execute(begins).all()
+            return self._kept(connection, run, begins & (_kept.c.key != LENGTH))
+
+    def _kept(self, connection: Connection, run: RunId, which: ColumnElement[bool]) -> dict[str, bytes]:
+        columns = select(_kept.c.key, _kept.c.value, _kept.c.checksum)
+        rows = connection.execute(columns.where(_kept.c.run == run, which)).all()
         for key, value, checksum in rows:
             if not isinstance(value, bytes) or value_checksum(run, key, value) != checksum:
                 raise damaged(self.name, f"the value {key} kept for run {run} was altered")
@@ -284,9 +312,10 @@ def _set_up_postgres(connection: Any, _: Any) -> None:
     connection.commit()
 
 
-def _length(connection: Connection, run: RunId) -> int:
-    last = connection.execute(select(func.max(_entries.c.position)).where(_entries.c.run == run)).scalar()
-    return 0 if last is None else int(last) + 1
+def _keep(connection: Connection, run: RunId, key: str, value: bytes) -> None:
+    row = {"run": run, "key": key, "value": value, "checksum": value_checksum(run, key, value)}
+    connection.execute(delete(_kept).where(_kept.c.run == run, _kept.c.key == key))
+    connection.execute(insert(_kept).values(row))
 
 
 def value_checksum(run: RunId, key: str, value: bytes) -> bytes:
