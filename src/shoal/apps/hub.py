@@ -139,14 +139,14 @@ async def keep_region(options: HubOptions, volunteer: Volunteer, ticket: Ticket)
     from shoal.worlds.real.disk import FileDisk
     from shoal.worlds.real.host import RealHost
     from shoal.worlds.real.keys import load_or_create_identity
-    from shoal.worlds.real.locks import at_work
+    from shoal.worlds.real.locks import at_work, coordinating
     from shoal.worlds.real.sqlstore import SqlLogStore
 
     make_folder(options.home.coordinator)
     identity = load_or_create_identity(options.home.coordinator_key)
     clear_unfounded(options.home, options.home.store_url)
     with (
-        at_work(options.home.coordinator),
+        coordinating(options.home.coordinator),
         contextlib.closing(SqlLogStore(options.home.store_url)) as store,
     ):
         async with RealHost(

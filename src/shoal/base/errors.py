@@ -82,6 +82,7 @@ CODES: dict[str, str] = {
     "SH-DISK-02": "a file cannot be read or written",
     "SH-SERVE-01": "the port is taken",
     "SH-SERVE-02": "the address is not one of this machine's",
+    "SH-SERVE-03": "another coordinator works in this home",
     "SH-API-01": "the request lacks a valid bearer token",
     "SH-API-02": "no such run",
     "SH-API-03": "the request is not valid",

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import shoal
+from shoal.apps.library.hosting import Coordinating
 from shoal.apps.library.loop import Handover, LoopTrainer, Report
 from shoal.apps.library.optimizers import encode_optimizer, restore_optimizer
 from shoal.apps.logs_checking import verified_view
@@ -91,6 +92,16 @@ def test_a_loop_may_leave_at_any_step(tmp_path: Path) -> None:
             with held(tmp_path / "o" / "coordinator") as mine:
                 assert not mine, "nobody exchanges the store under it"
         assert joined.ended == "the program left"
+
+
+def test_one_coordinator_works_in_a_home_at_a_time(tmp_path: Path) -> None:
+    def another() -> Coordinating:
+        return shoal.coordinate(_model(), items=64, batch_size=4, recipe=RECIPE, home=tmp_path)
+
+    with another() as first, pytest.raises(ShoalError, match="SH-SERVE-03"), another():
+        pass
+    with another() as second:
+        assert second.run != first.run
 
 
 def test_failures_reach_the_loop(tmp_path: Path) -> None:

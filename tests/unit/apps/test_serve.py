@@ -196,6 +196,18 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
     assert "Traceback" not in errors
 
 
+def test_a_second_coordinator_of_a_home_is_refused(tmp_path: Path) -> None:
+    with _process(tmp_path) as first:
+        _until_ready(first)
+        with _process(tmp_path) as second:
+            _, errors = second.communicate(timeout=60)
+        assert second.returncode == 1 and "SH-SERVE-03" in errors
+        first.kill()
+        first.wait()
+        with _process(tmp_path) as third:
+            _until_ready(third)
+
+
 def test_a_coordinator_that_was_deposed_stands_by_at_its_own_ports(tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

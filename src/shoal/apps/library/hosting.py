@@ -40,7 +40,7 @@ from shoal.wire.ticket import Ticket, show_ticket
 from shoal.worlds.real.disk import FileDisk
 from shoal.worlds.real.host import RealHost
 from shoal.worlds.real.keys import load_or_create_identity
-from shoal.worlds.real.locks import at_work
+from shoal.worlds.real.locks import at_work, coordinating
 from shoal.worlds.real.sqlstore import SqlLogStore
 
 END_S = 30.0
@@ -60,7 +60,8 @@ def coordinate(
     """A coordinator in the background, with a new run that begins with this model's parameters.
 
     `items` is how many samples the participants' data has, `recipe` everything else of the run (budget, strategy,
-    membership, see docs/recipes.md). Use the result in a `with` statement. Raises SH-RECIPE-02 or -03, or SH-MODEL-01.
+    membership, see docs/recipes.md). Use the result in a `with` statement. Raises SH-RECIPE-02 or -03, or SH-MODEL-01;
+    entering it, SH-SERVE-03 beside another coordinator of the same home.
     """
     check_parameters(model)
     if not isinstance(recipe, Mapping):
@@ -139,7 +140,7 @@ class Coordinating:
     ) -> None:
         if self._background is not None:
             self._background.cancel()
-            self._finished.wait(END_S)
+            self._background.wait(END_S)
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the run is over and its final state saved; False if that took longer than `timeout_s`."""
@@ -170,7 +171,7 @@ class Coordinating:
             advertise=self._advertise,
         )
         clear_unfounded(self._home, self._home.store_url)
-        with at_work(folder), contextlib.closing(SqlLogStore(self._home.store_url)) as store:
+        with coordinating(folder), contextlib.closing(SqlLogStore(self._home.store_url)) as store:
             async with host:
                 service = CoordinatorService(host, identity, store)
                 founded = await host.work(lambda: self._found(service))

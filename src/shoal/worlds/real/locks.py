@@ -14,17 +14,17 @@ from typing import BinaryIO
 
 from shoal.base.errors import ShoalError
 
-LOCK = "lock"
+LOCK, COORDINATOR = "lock", "coordinator.lock"
 
 
 @contextlib.contextmanager
-def held(folder: Path, *, shared: bool = False) -> Iterator[bool]:
+def held(folder: Path, *, shared: bool = False, name: str = LOCK) -> Iterator[bool]:
     """Hold the folder meanwhile, alone or beside others who share it; False if somebody else's hold forbids that.
     Raises SH-DISK-02 where nothing can be written."""
     try:
-        file = open(folder / LOCK, "ab")  # noqa: SIM115
+        file = open(folder / name, "ab")  # noqa: SIM115
     except OSError as error:
-        cause = f"{folder / LOCK} cannot be written: {error.strerror or error}"
+        cause = f"{folder / name} cannot be written: {error.strerror or error}"
         raise ShoalError("SH-DISK-02", cause, "check the folder's permissions and its disk") from error
     with file:
         yield _locked(file, shared)
@@ -36,6 +36,19 @@ def at_work(folder: Path) -> Iterator[None]:
     with held(folder, shared=True) as mine:
         if not mine:
             raise ShoalError("SH-LOG-04", f"{folder} is being repaired", "start it again once that has ended")
+        yield
+
+
+@contextlib.contextmanager
+def coordinating(folder: Path) -> Iterator[None]:
+    """Be at work in a coordinator's folder, and the only coordinator there. Raises SH-SERVE-03 beside another one."""
+    with at_work(folder), held(folder, name=COORDINATOR) as mine:
+        if not mine:
+            raise ShoalError(
+                "SH-SERVE-03",
+                f"another process coordinates the runs in {folder}",
+                "stop that one, or give this one a home of its own",
+            )
         yield
 
 
