@@ -52,6 +52,7 @@ def join(
     there: Asked,
 ) -> None:
     """Work for the run that the coordinator names, until Ctrl-C."""
+    from shoal.base.memory import free_memory_bytes
     from shoal.worlds.real.keys import load_or_create_identity
 
     hub = read_hub_address(hub_address) if hub_address else None
@@ -61,7 +62,7 @@ def join(
     home.node.mkdir(parents=True, exist_ok=True)
     offer = Offer(
         speed=measured_speed(),
-        memory_bytes=_free_memory(),
+        memory_bytes=free_memory_bytes(),
         up_bytes_s=quantity("--up", up, rate_bytes_s) or 0.0,
         least_pay_micro=quantity("--min-price", min_price, read_credits) or 0,
         prefers=tuple(prefer or ()),
@@ -105,9 +106,3 @@ def measured_speed(seconds: float = 0.2) -> float:
         (a @ a).sum().item()
         done += 1
     return round(2 * 512**3 * done / (time.perf_counter() - began) / 1e9, 3)
-
-
-def _free_memory() -> int:
-    import psutil
-
-    return int(psutil.virtual_memory().available)

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Any
 
-import psutil
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 from shoal.base.errors import ShoalError
+from shoal.base.memory import free_memory_bytes
 from shoal.base.units import show_bytes
 from shoal.data.dataset import Batch
 from shoal.data.manifest import Manifest
@@ -75,11 +75,11 @@ def _check_room(spec: BuildableSpec, manifest: Manifest) -> None:
     except (ShoalError, RuntimeError, OverflowError, TypeError):
         return  # Building it in earnest says why, or can what building it without memory cannot.
     size_bytes = sum(tensor.nbytes for tensor in chain(model.parameters(), model.buffers()))
-    free_bytes = psutil.virtual_memory().available
+    free_bytes = free_memory_bytes()
     if COPIES * size_bytes > free_bytes:
         raise _misfit(
-            f"it takes {show_bytes(size_bytes)}, {COPIES} times that must fit into memory, and of this machine's "
-            f"{show_bytes(free_bytes)} are free"
+            f"it takes {show_bytes(size_bytes)}, {COPIES} times that must fit into memory, and "
+            f"{show_bytes(free_bytes)} are free here"
         )
 
 
