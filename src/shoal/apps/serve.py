@@ -29,7 +29,7 @@ from shoal.apps.printable import printable
 from shoal.base.errors import ShoalError
 from shoal.base.units import duration_s
 from shoal.wire.versions import HERE, Speaks, read_range
-from shoal.worlds.real.locks import at_work, coordinating
+from shoal.worlds.real.locks import coordinating
 
 if TYPE_CHECKING:
     from shoal.apps.api.desk import Desk
@@ -234,7 +234,7 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
     identity = load_or_create_identity(home.coordinator_key)
     clear_unfounded(home, options.store or home.store_url)
     with (
-        (at_work if options.shared else coordinating)(home.coordinator),
+        coordinating(home.coordinator, shared=options.shared),
         contextlib.closing(SqlLogStore(options.store or home.store_url)) as store,
         open_port(options.api_host, options.port) as api_socket,
     ):

@@ -199,9 +199,10 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
 def test_a_second_coordinator_of_a_home_is_refused(tmp_path: Path) -> None:
     with _process(tmp_path) as first:
         _until_ready(first)
-        with _process(tmp_path) as second:
-            _, errors = second.communicate(timeout=60)
-        assert second.returncode == 1 and "SH-SERVE-03" in errors
+        for options in ([], ["--shared"]):
+            with _process(tmp_path, *options) as second:
+                _, errors = second.communicate(timeout=60)
+            assert second.returncode == 1 and "SH-SERVE-03" in errors
         first.kill()
         first.wait()
         with _process(tmp_path) as third:
