@@ -32,7 +32,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with Fleet(folder) as started:
         started.environment["SHOAL_TRACES"] = str(folder / "spans.jsonl")
         recipe = tiny(evaluation={"every": 1})
-        recipe["strategy"] = {**recipe["strategy"], "schedule": {"steps": 100}}
+        recipe["strategy"] = {**recipe["strategy"], "schedule": {"steps": 10}}
         started.serve(recipe)
         started.join("ada")
         started.contributes("ada")

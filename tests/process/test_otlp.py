@@ -37,7 +37,7 @@ def test_a_collector_is_given_whole_rounds(collector: tuple[str, Path], tmp_path
     with Fleet(tmp_path) as fleet:
         fleet.environment["SHOAL_TRACES"] = address
         recipe = tiny()
-        recipe["strategy"] = {**recipe["strategy"], "schedule": {"steps": 100}}
+        recipe["strategy"] = {**recipe["strategy"], "schedule": {"steps": 10}}
         fleet.serve(recipe)
         fleet.join("ada")
         mine, number = fleet.until(lambda: _whole_round(file, fleet.run), 120, "a round with spans of both")
