@@ -234,7 +234,7 @@ async def serve_until(options: ServeOptions, asked: asyncio.Event, say: Callable
     identity = load_or_create_identity(home.coordinator_key)
     clear_unfounded(home, options.store or home.store_url)
     with (
-        coordinating(home.coordinator, shared=options.shared),
+        coordinating(home.coordinator),
         contextlib.closing(SqlLogStore(options.store or home.store_url)) as store,
         open_port(options.api_host, options.port) as api_socket,
     ):

@@ -14,8 +14,8 @@ import psutil
 GROUPS, MINE = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 # Of both versions of control groups: the limit, what is used, and what of that the system takes back when it must.
 _FILES = (
-    ("memory.max", "memory.current", "inactive_file"),
-    ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    ("memory.max", "memory.current", ("active_file", "inactive_file")),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
 )
 
 
@@ -48,5 +48,5 @@ def _room_in(group: Path) -> int | None:
             stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
         except (OSError, ValueError):  # No such file, or a limit of "max".
             continue
-        return most - now + int(stat.get(reclaimable, 0))
+        return most - now + sum(int(stat.get(name, 0)) for name in reclaimable)
     return None

@@ -196,8 +196,9 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, number: int) -> None:
     assert "Traceback" not in errors
 
 
-def test_a_second_coordinator_of_a_home_is_refused(tmp_path: Path) -> None:
-    with _process(tmp_path) as first:
+@pytest.mark.parametrize("how", [[], ["--shared"]])
+def test_a_second_coordinator_of_a_home_is_refused(tmp_path: Path, how: list[str]) -> None:
+    with _process(tmp_path, *how) as first:
         _until_ready(first)
         for options in ([], ["--shared"]):
             with _process(tmp_path, *options) as second:
@@ -205,7 +206,7 @@ def test_a_second_coordinator_of_a_home_is_refused(tmp_path: Path) -> None:
             assert second.returncode == 1 and "SH-SERVE-03" in errors
         first.kill()
         first.wait()
-        with _process(tmp_path) as third:
+        with _process(tmp_path, *how) as third:
             _until_ready(third)
 
 

@@ -30,7 +30,7 @@ def _second(folder: Path, limit: str, used: int, cached: int) -> None:
 
 
 def _first(folder: Path, limit: int, used: int, cached: int) -> None:
-    stat = f"inactive_file 1\ntotal_inactive_file {cached}\n"
+    stat = f"inactive_file 1\ntotal_active_file {cached // 2}\ntotal_inactive_file {cached // 2}\n"
     _group(folder, memory_limit_in_bytes=f"{limit}\n", memory_usage_in_bytes=f"{used}\n", memory_stat=stat)
 
 

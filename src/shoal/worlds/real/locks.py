@@ -40,10 +40,10 @@ def at_work(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def coordinating(folder: Path, *, shared: bool = False) -> Iterator[None]:
-    """Be at work in a coordinator's folder, and the only coordinator there, or one of several who all share its store.
-    Raises SH-SERVE-03 beside another one."""
-    with at_work(folder), held(folder, shared=shared, name=COORDINATOR) as mine:
+def coordinating(folder: Path) -> Iterator[None]:
+    """Be at work in a coordinator's folder, and the only coordinator there: those who share a store have a home each,
+    whose name the lead goes by. Raises SH-SERVE-03 beside another one."""
+    with at_work(folder), held(folder, name=COORDINATOR) as mine:
         if not mine:
             raise ShoalError(
                 "SH-SERVE-03",
