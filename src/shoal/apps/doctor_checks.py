@@ -209,7 +209,7 @@ def check_nat(address_of: Callable[[], str | None] | None = None) -> Check:
         return Check(name="nat", verdict="ok", found=found)
     remedy = (
         "nothing has to be done: it takes part outbound only. To give to others too, forward a port to it and join"
-        " with --port PORT --advertise NAME:PORT; machines of the same network need only --port"
+        " with --port PORT --advertise NAME; machines of the same network need only --port"
     )
     return Check(
         name="nat", verdict="warn", found=f"{address} is behind NAT, or in a private network", remedy=remedy

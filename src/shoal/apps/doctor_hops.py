@@ -84,7 +84,7 @@ async def _resolve(host: str, port: int) -> Check:
     try:
         async with asyncio.timeout(HOP_S):
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, TimeoutError) as error:
+    except (OSError, ValueError, TimeoutError) as error:
         remedy = f"check the spelling of {host}, and this machine's name servers"
         raise _Broken(_unreachable("name", f"{host} does not resolve: {_words(error)}", remedy)) from None
     return _ok("name", f"{host} is {', '.join(sorted({str(item[4][0]) for item in found}))}")

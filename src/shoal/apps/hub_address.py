@@ -38,11 +38,8 @@ def read_hub_address(text: str) -> HubAddress:
     """HOST:PORT. Raises SH-POOL-03."""
     try:
         host, port = split_address(text)
-        host.encode("idna")
     except ChannelClosed as error:
         raise no_hub(str(error)) from None
-    except UnicodeError:
-        raise no_hub(f"no host can have the name {host[:80]!r}") from None
     if port + HUB_PORTS - 1 > LAST_PORT:
         raise no_hub(f"a hub has {HUB_PORTS} ports, and there are not so many from {port} on")
     return HubAddress(host=host, port=port)

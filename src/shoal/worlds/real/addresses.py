@@ -6,6 +6,7 @@ In flow `host:port` texts and the system's errors; out flow pairs and errors tha
 from __future__ import annotations
 
 import errno
+import ipaddress
 import socket
 
 from shoal.base.errors import ChannelClosed, ShoalError
@@ -17,9 +18,29 @@ def split_address(address: str) -> tuple[str, int]:
     """`host:port` or `[v6]:port` -> both. Raises `ChannelClosed`, as addresses come from peers."""
     host, colon, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ChannelClosed(f"{address!r} is not an address")
-    return host, int(port)
+    number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
+    if not colon or not 0 < number < 65536:
+        raise ChannelClosed(f"{address[:80]!r} is not an address")
+    if not may_be_host(host):
+        raise ChannelClosed(f"no host can have the name {host[:80]!r}")
+    return host, number
+
+
+def may_be_host(host: str) -> bool:
+    """False for what the system's resolver does not even take: it raises `ValueError` then, not `OSError`."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return bool(host) and host.isprintable() and not set(host) & set(" /?#@[]\\")
+
+
+def _is_v6(host: str) -> bool:
+    try:
+        ipaddress.IPv6Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def join_address(host: str, port: int) -> str:
@@ -27,9 +48,17 @@ def join_address(host: str, port: int) -> str:
 
 
 def reachable_host(bind: str, advertise: str | None) -> str:
-    """What to tell peers: the advertised name, else the bound address, else the one we would go out from."""
+    """What to tell peers: the advertised name, else the bound address, else the one we would go out from. Raises
+    SH-SERVE-02 if nobody could reach what is advertised."""
     if advertise:
-        return advertise
+        host = advertise.removeprefix("[").removesuffix("]")
+        if not may_be_host(host) or (":" in host and not _is_v6(host)):
+            raise ShoalError(
+                "SH-SERVE-02",
+                f"nobody can reach {advertise[:80]!r}",
+                "give --advertise a name or an address without a port",
+            )
+        return host
     if bind not in _WILDCARDS:
         return bind
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

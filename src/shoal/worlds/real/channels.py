@@ -163,7 +163,7 @@ async def connect(
             )
     except WrongNode as wrong:
         raise not_who_was_expected(address, wrong) from wrong
-    except (TimeoutError, WebSocketException, OSError) as error:
+    except (TimeoutError, WebSocketException, OSError, ValueError) as error:  # the last: no host's name
         raise ChannelClosed(f"{address} does not answer: {error or type(error).__name__}") from error
     return SocketChannel(socket, meter, limits, throttle)
 

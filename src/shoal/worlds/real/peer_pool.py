@@ -60,7 +60,7 @@ class PeerPool:
         deadline = min(deadline, time.monotonic() + CONNECT_S)
         try:
             sock = socket.create_connection((host, port), timeout=_left(deadline))
-        except OSError as error:
+        except (OSError, ValueError) as error:  # the latter: no host's name
             raise ChannelClosed(f"{peer.address} does not answer: {error}") from error
         try:
             pipe = Pipe(sock, client_context(peer.node), server_side=False)
