@@ -18,6 +18,7 @@ from typing import Any
 import psutil
 import torch
 
+from shoal.apps.home import make_folder
 from shoal.apps.idle import IdleWatch
 from shoal.apps.paced import PacedHost
 from shoal.apps.scrubbing import scrub_node
@@ -187,8 +188,8 @@ def _leaving_on_signals(
 
 @contextlib.contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Be the only process that is this node in this run. Raises SH-RUN-01 if another one is."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Be the only process that is this node in this run. Raises SH-RUN-01 if another one is, or SH-DISK-02."""
+    make_folder(folder)
     with held(folder) as mine:
         if not mine:
             raise ShoalError(

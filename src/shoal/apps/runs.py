@@ -184,7 +184,9 @@ def _parsed_change(setting: str) -> tuple[str, Any]:
 @grouped
 def rewind(
     run: RunName,
-    to: Annotated[int, typer.Option(help="Position of an earlier seal, or 0 for the beginning.", min=0)],
+    to: Annotated[
+        int, typer.Option(help="Position of an earlier seal that is kept; 0 is the beginning.", min=0)
+    ],
     reason: Annotated[str, typer.Option(help="Why; it goes into the log.")],
     there: Asked,
 ) -> None:

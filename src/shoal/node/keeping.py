@@ -66,8 +66,8 @@ class Keeping:
         return view
 
     def _begin_anew(self, cause: str) -> RunView:
-        _found("log", f"{cause}; it is set aside, and fetched again")
         self.log.set_aside(self._run)
+        _found("log", f"{cause}; it was set aside, and is fetched again")
         return RunView()
 
     def save_outgoing(self, outgoing: Outgoing, local: bytes) -> None:

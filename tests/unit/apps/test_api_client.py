@@ -147,6 +147,14 @@ def test_what_may_have_been_done_all_the_same_is_said() -> None:
                 api.runs()
 
 
+@pytest.mark.parametrize(
+    "server", ["http://[::1", "http://a..b:1", "http://" + "a" * 80, "ftp://there", "there"]
+)
+def test_what_is_no_address(server: str) -> None:
+    with pytest.raises(ShoalError, match=r"SH-API-04.*shoal serve"), ApiClient(server, "t") as api:
+        api.stop("abcd", "enough")
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"<html>", b"\xff", b"null"])
 def test_what_is_not_an_answer_at_all(content: bytes) -> None:
     with _answering(content) as api, pytest.raises(ShoalError) as caught:

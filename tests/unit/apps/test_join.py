@@ -77,6 +77,14 @@ def test_refusals_have_their_codes(tmp_path: Path) -> None:
         assert _error(_join(ticket, tmp_path / "n", "--device", "warp")).code == "SH-DEVICE-01"
         assert _error(_join(ticket, tmp_path / "n", "--max-up", "fast")).code == "SH-CLI-01"
         assert _error(_join(ticket, tmp_path / "n", "--threads", "99999999")).code == "SH-CLI-01"
+        far = altered(ticket, addresses=("a" * 300 + ":8471",))
+        assert _error(_join(far, tmp_path / "n", "--patience", "100ms")).code == "SH-JOIN-05"
+        assert (
+            _error(_join(ticket, tmp_path / "n", "--port", "0", "--advertise", "a..b")).code == "SH-SERVE-02"
+        )
+        (tmp_path / "full" / "node").mkdir(parents=True)
+        (tmp_path / "full" / "node" / "runs").touch()
+        assert _error(_join(ticket, tmp_path / "full")).code == "SH-DISK-02"
         assert _join(ticket, tmp_path / "first").exit_code == 0
         assert _error(_join(ticket, tmp_path / "late")).code == "SH-JOIN-08"
 

@@ -52,6 +52,7 @@ _UNSENT = (
     httpx.PoolTimeout,
     httpx.UnsupportedProtocol,
     httpx.InvalidURL,
+    UnicodeError,
 )
 """Of these nothing reached the coordinator."""
 
@@ -60,14 +61,17 @@ class ApiClient:
     """Use it as `with ApiClient(...) as api:`."""
 
     def __init__(self, server: str, token: str, trust: Path | None = None) -> None:
-        """`trust` is the certificate of a coordinator whose own it is."""
+        """`trust` is the certificate of a coordinator whose own it is. Raises SH-API-04 if no address is like this."""
         self.server = server.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         verify = ssl.create_default_context(cafile=str(trust)) if trust is not None else True
         # No proxies from the environment: coordinators are near, and proxies would see the token.
-        self._http = httpx.Client(
-            base_url=self.server, headers=headers, timeout=ANSWER_S, trust_env=False, verify=verify
-        )
+        try:
+            self._http = httpx.Client(
+                base_url=self.server, headers=headers, timeout=ANSWER_S, trust_env=False, verify=verify
+            )
+        except httpx.InvalidURL as error:
+            raise _unanswered(self.server, "GET", error) from error
 
     def __enter__(self) -> ApiClient:
         return self
@@ -197,7 +201,7 @@ class ApiClient:
                 if answer.is_success:
                     return b"".join(_pieces(answer, told))
                 answer.read()
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:  # the last: no host's name
             raise _unanswered(self.server, method, error) from error
         raise _as_error(self.server, answer)
 

@@ -181,10 +181,11 @@ class Desk:
             raise _not_now("no round was sealed yet", "there is nothing to undo")
         if to == view.at or not view.may_rewind(to):
             places = [0, *(step.position for step in view.path[:-1])]
-            earlier = [position for position in places if view.may_rewind(position)][-5:]
-            choices = ", ".join(str(position) for position in earlier)
+            earlier = [position for position in places if view.may_rewind(position)]
+            choices = ", ".join(str(position) for position in earlier[-5:])
             raise _not_now(
-                f"{to} is not the position of an earlier seal that is kept", f"the latest ones: {choices}"
+                f"{to} is not the position of an earlier seal that is kept",
+                f"the earliest is {earlier[0]}, and the latest ones {choices}" if earlier else "none is kept",
             )
         await self._post(run, RewindAsked(to, reason), lambda: view.at == to)
 
