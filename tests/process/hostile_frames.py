@@ -43,6 +43,17 @@ from shoal.worlds.real.tls import client_context
 GARBAGE_SHARE = 0.02
 NUMBERS = (-(2**63), -1, 1, 2**31, 2**62, 2**63 - 1)
 FLOATS = (math.nan, math.inf, -math.inf, -1.0, 1e308)
+ADDRESSES = (
+    "",
+    "127.0.0.1:1",
+    "a..b:1",
+    ".x:9",
+    "a" * 64 + ":80",
+    "\u2100.com:80",
+    "\0:1",
+    "[::1",
+    "here:99999",
+)
 
 
 class Fuzzer:
@@ -57,6 +68,19 @@ class Fuzzer:
         if self._random.random() < GARBAGE_SHARE:
             return self._garbage()
         return encode(self._message())
+
+    def hello(self, token: str, challenge: Challenge) -> Hello:
+        proof = Proof(run=self._run, coordinator=challenge.coordinator, nonce=challenge.nonce)
+        return Hello(
+            protocol=PROTOCOL,
+            run=self._run,
+            public=self.identity.public,
+            token=token,
+            name=self._text(),
+            address=self._random.choice(ADDRESSES),
+            length=0,
+            proof=sign(self.identity, proof),
+        )
 
     def _garbage(self) -> bytes:
         good = bytearray(encode(self._message()))
@@ -175,18 +199,7 @@ async def _member(url: str, context: ssl.SSLContext, token: str, fuzzer: Fuzzer,
 async def _join(socket: ClientConnection, token: str, fuzzer: Fuzzer) -> None:
     challenge = decode(await socket.recv(decode=False))
     assert isinstance(challenge, Challenge)
-    proof = Proof(run=fuzzer._run, coordinator=challenge.coordinator, nonce=challenge.nonce)
-    hello = Hello(
-        protocol=PROTOCOL,
-        run=fuzzer._run,
-        public=fuzzer.identity.public,
-        token=token,
-        name="fuzz",
-        address="",
-        length=0,
-        proof=sign(fuzzer.identity, proof),
-    )
-    await socket.send(encode(hello))
+    await socket.send(encode(fuzzer.hello(token, challenge)))
 
 
 async def _drain(socket: ClientConnection) -> None:
