@@ -21,12 +21,12 @@ def split_address(address: str) -> tuple[str, int]:
     number = int(port) if port.isascii() and port.isdigit() and len(port) <= 5 else 0
     if not colon or not 0 < number < 65536:
         raise ChannelClosed(f"{address[:80]!r} is not an address")
-    if not may_be_host(host):
+    if not _may_be_host(host):
         raise ChannelClosed(f"no host can have the name {host[:80]!r}")
     return host, number
 
 
-def may_be_host(host: str) -> bool:
+def _may_be_host(host: str) -> bool:
     """False for what the system's resolver does not even take: it raises `ValueError` then, not `OSError`."""
     try:
         host.encode("idna")
@@ -52,7 +52,7 @@ def reachable_host(bind: str, advertise: str | None) -> str:
     SH-SERVE-02 if nobody could reach what is advertised."""
     if advertise:
         host = advertise.removeprefix("[").removesuffix("]")
-        if not may_be_host(host) or (":" in host and not _is_v6(host)):
+        if not _may_be_host(host) or (":" in host and not _is_v6(host)):
             raise ShoalError(
                 "SH-SERVE-02",
                 f"nobody can reach {advertise[:80]!r}",
